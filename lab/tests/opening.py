@@ -66,7 +66,7 @@ class Opening(unittest.TestCase):
         return next(c["counter"]["packets"] for c in all_of if "counter" in c and c["counter"]["name"] == name)
 
     def test_each_failure_has_its_error_and_its_packets(self):
-        client, server = own(self, "open", "cs")
+        client, server = own(self, "open", "cs", os.environ.get("KPAT_KEEP_OPENING"))
         sh("ip", "-n", client, "link", "add", "c0", "type", "veth", "peer", "name", "s0", "netns", server)
         for ns, dev, address, rules in ((client, "c0", CLIENT, "c"), (server, "s0", SERVER, "s")):
             sh("ip", "-n", ns, "addr", "add", f"{address}/24", "dev", dev)
