@@ -16,7 +16,7 @@ import unittest
 from pathlib import Path
 
 from kpatlab import kernel
-from kpatlab.initramfs import Archive
+from kpatlab.initramfs import Archive, Modules
 
 from .emulated import OnConsole, monitor
 from .guest_lines import build_id, debug_file
@@ -29,15 +29,17 @@ class Caller(OnConsole):
 
     READY = "caller ready"
 
-    def __init__(self, series: str, smp: int = 1, more: str = "", options: tuple = ("-no-reboot",)):
+    def __init__(self, series: str, smp: int = 1, more: str = "", options: tuple = ("-no-reboot",), modules: tuple = ()):
         super().__init__(series)
         d = self.path
-        subprocess.run(["gcc", "-O1", "-static", "-o", d / "init", ROOT / "lab/guest/caller.c"], check=True, timeout=60)
+        subprocess.run(["gcc", "-O1", "-static", "-pthread", "-o", d / "init", ROOT / "lab/guest/caller.c"], check=True, timeout=60)
         a = Archive()
         for name in ("dev", "proc", "sys", "tmp"):
             a.folder(name)
         a.device("dev/console", 5, 1)
         a.file("init", (d / "init").read_bytes(), 0o755)
+        for name, code in Modules(kernel.Kernel(series, "image").tree).load_order(list(modules)).items() if modules else ():
+            a.file(f"{name}.ko", code)
         (d / "initrd").write_bytes(a.bytes())
         self.boot([*options, "-cpu", "max", "-smp", str(smp), *self.serial()], d / "initrd", more)
 
@@ -86,6 +88,29 @@ def library(kpat: str) -> dict:
     return {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
 
 
+def instructions(guest: Caller, function: str, size: int) -> list[tuple[int, int, str]]:
+    """Offset, length and words of each of a function's first instructions, as objdump reads the bytes that QEMU reads."""
+    address = guest.ask(f"syms {function}")[0].split()[0]
+    code = bytes(int(b, 16) for line in monitor(guest.qmp, f"x /{size}xb 0x{address}").splitlines() for b in line.split(":")[1].split())
+    file = Path(guest.folder.name) / "code"
+    file.write_bytes(code)
+    out = subprocess.run(["objdump", "-D", "-b", "binary", "-m", "i386:x86-64", "-w", file], capture_output=True, text=True, check=True, timeout=30).stdout
+    rows = [m for m in (re.match(r"\s*([0-9a-f]+):\t((?:[0-9a-f]{2} )+)\s*\t?(.*)", line) for line in out.splitlines()) if m]
+    return [(int(m[1], 16), len(m[2].split()), m[3].strip()) for m in rows]
+
+
+def straight(guest: Caller) -> list[tuple[int, int, str]]:
+    """Those of getppid that every call executes: up to its return."""
+    found = []
+    for at, size, words in instructions(guest, "__x64_sys_getppid", 128):
+        found.append((at, size, words))
+        if words.startswith(("ret", "jmp")):
+            return found
+        # Where a branch leads nobody knows here.
+        assert not words.startswith("j"), words
+    raise AssertionError("getppid does not return")
+
+
 class GuestProbe(unittest.TestCase):
     """One kernel with two processors, KASLR and five levels of page tables."""
 
@@ -111,26 +136,8 @@ class GuestProbe(unittest.TestCase):
     def qemu(self, line: str) -> str:
         return monitor(self.guest.qmp, line)
 
-    def instructions(self, function: str, size: int) -> list[tuple[int, int, str]]:
-        """Offset, length and words of each of a function's first instructions, as objdump reads the bytes that QEMU reads."""
-        address = self.guest.ask(f"syms {function}")[0].split()[0]
-        code = bytes(int(b, 16) for line in self.qemu(f"x /{size}xb 0x{address}").splitlines() for b in line.split(":")[1].split())
-        file = Path(self.guest.folder.name) / "code"
-        file.write_bytes(code)
-        out = subprocess.run(["objdump", "-D", "-b", "binary", "-m", "i386:x86-64", "-w", file], capture_output=True, text=True, check=True, timeout=30).stdout
-        rows = [m for m in (re.match(r"\s*([0-9a-f]+):\t((?:[0-9a-f]{2} )+)\s*\t?(.*)", line) for line in out.splitlines()) if m]
-        return [(int(m[1], 16), len(m[2].split()), m[3].strip()) for m in rows]
-
     def straight(self) -> list[tuple[int, int, str]]:
-        """Those of getppid that every call executes: up to its return."""
-        found = []
-        for at, size, words in self.instructions("__x64_sys_getppid", 128):
-            found.append((at, size, words))
-            if words.startswith(("ret", "jmp")):
-                return found
-            # Where a branch leads nobody knows here.
-            self.assertFalse(words.startswith("j"), words)
-        self.fail("getppid does not return")
+        return straight(self.guest)
 
     def test_any_instruction_can_be_probed(self):
         before, place = self.code(), "__x64_sys_getppid"
@@ -239,7 +246,7 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
         self.assertEqual(f"{[at] * 5}\n", out)
 
     def test_handlers_before_and_after_an_instruction_without_room_for_a_jump(self):
-        at = next(at for at, size, words in self.instructions("do_sys_openat2", 64) if words == "push   %rbx")
+        at = next(at for at, size, words in instructions(self.guest, "do_sys_openat2", 64) if words == "push   %rbx")
         script = f'''
 import kpat_guest, struct
 seen, done = [], []
