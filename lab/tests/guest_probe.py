@@ -160,8 +160,8 @@ class GuestProbe(unittest.TestCase):
     def bytes(self, address: int, size: int) -> bytes:
         return bytes(int(b, 16) for line in self.qemu(f"x /{size}xb {address:#x}").splitlines() for b in line.split(":")[1].split())
 
-    def debug_file(self, name: str, other_build: bool = False) -> tuple[Path, dict[int, int]]:
-        """Lines for getppid, one for each instruction from 100 on, and getpid; and by line where its instruction is in getppid."""
+    def debug_file(self, name: str, other_build: bool = False, alike: tuple = ()) -> tuple[Path, dict[int, int]]:
+        """Lines for getppid, one for each instruction from 100 on, and getpid; and by line where its instruction is in getppid. Instructions that are alike have the first one's line."""
         if name in self.made:
             return self.made[name]
         at = self.addresses("__start_notes", "__stop_notes", "_text", "__x64_sys_getppid", "__x64_sys_getpid")
@@ -171,6 +171,8 @@ class GuestProbe(unittest.TestCase):
         text, function, other = at["_text"], at["__x64_sys_getppid"], at["__x64_sys_getpid"]
         all_of = self.straight()
         rows = [("kernel/sys.c", 100 + n, size) for n, (_, size, _) in enumerate(all_of)]
+        for n in alike:
+            rows[n] = (*rows[alike[0]][:2], rows[n][2])
         # The last one of both is the same line, of a header.
         rows[-1] = ("include/linux/shared.h", 7, rows[-1][2])
         file = debug_file(Path(self.guest.folder.name) / name, build, {function - text: rows, other - text: [("kernel/sys.c", 90, 4), ("include/linux/shared.h", 7, 5)]})
@@ -206,6 +208,23 @@ class GuestProbe(unittest.TestCase):
         entries, counts = p.end()
         self.assertEqual(([0] * calls, [calls] * 2), ([e["values"]["ret"] for e in entries], [c["hits"] for c in counts]))
         self.assertEqual({"kernel/sys.c:100"}, {e["probe"] for e in entries})
+        self.assertEqual(before, self.code())
+
+    def test_each_of_several_places_of_a_line_can_be_probed(self):
+        before = self.code()
+        second = next(n for n, (at, _, _) in enumerate(self.straight()) if at > 4)
+        file, places = self.debug_file("copies", alike=(second, second + 2))
+        at = [places[100 + n] for n in (second, second + 2)]
+        line = f"kernel/sys.c:{100 + second}"
+        p = Probing(self.kpat, self.guest, f"{line} count", f"{line}#2 count", "--debug", str(file))
+        calls = self.guest.number(f"getppid {self.HITS // 10} {self.SMP}", 300)
+        _, counts = p.end()
+        name = counts[0]["at"].split("+")[0]
+        self.assertEqual([(f"{name}+{at[0]:#x}", calls, [f"{name}+{at[1]:#x}"]), (f"{name}+{at[1]:#x}", calls, [f"{name}+{at[0]:#x}"])], [(c["at"], c["hits"], c["further_places"]) for c in counts])
+        reported = [words for words in p.errors if "places in that function" in words]
+        self.assertEqual(1, len(reported), p.errors)
+        self.assertIn(f"{name}+{at[1]:#x} (#2)", reported[0])
+        self.assertIn("fewer places there", self.refused(f"{line}#3 count", "--debug", file))
         self.assertEqual(before, self.code())
 
     def test_source_lines_that_are_no_places_are_refused_by_name(self):
