@@ -11,6 +11,11 @@
 //   unpack N          N files of 4 KB out of one file, as tar does: read, open, write, close, chmod, a mkdir for each 16; ns of all, and of the middle file
 //   syms WORD...      lines of /proc/kallsyms with one of these names
 //   ftrace FUNCTION   how many calls the kernel's own tracer saw; from now on of this function, or "off"
+//   crew T            a process with T threads, which wait: their numbers, the process's first
+//   work N [M]        each of the crew calls getppid N times and ends; meanwhile /dummy.ko is loaded and unloaded, M or more times: all calls, and how often
+//   tracers WORD...   the kernel's own tracer counts calls of these functions, each in an instance of its own; with + before it only those while one of the crew runs
+//   traced            what each counted, and no more of it
+//   tun N             N opens of a device that a module has, and N closes
 //   trap              an int3 in a process of its own: the signal that ended it
 //   panic, reboot  what they say
 //   off
@@ -18,14 +23,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -183,20 +191,31 @@ static void put(const char *file, const char *text)
 	close(fd);
 }
 
-static void ftrace(const char *function)
+/* Calls of functions as the kernel's own tracer counts them, of those in an instance's buffers and those that it had no room for. */
+static long entries(const char *instance)
 {
-	char line[256];
+	char name[256], line[256];
 	long n, sum = 0;
 
 	for (int cpu = 0; cpu < 8; cpu++) {
-		snprintf(line, sizeof(line), "/sys/kernel/tracing/per_cpu/cpu%d/stats", cpu);
-		FILE *f = fopen(line, "r");
-		while (f && fgets(line, sizeof(line), f))
+		snprintf(name, sizeof(name), "%s/per_cpu/cpu%d/stats", instance, cpu);
+		FILE *f = fopen(name, "r");
+		while (f && fgets(line, sizeof(line), f)) {
 			if (sscanf(line, "entries: %ld", &n) == 1 || sscanf(line, "overrun: %ld", &n) == 1)
 				sum += n;
+			if ((sscanf(line, "commit overrun: %ld", &n) == 1 || sscanf(line, "dropped events: %ld", &n) == 1) && n)
+				printf("%s", line);
+		}
 		if (f)
 			fclose(f);
 	}
+	return sum;
+}
+
+static void ftrace(const char *function)
+{
+	long sum = entries("/sys/kernel/tracing");
+
 	put("/sys/kernel/tracing/current_tracer", "nop");
 	put("/sys/kernel/tracing/trace", "");
 	if (strcmp(function, "off")) {
@@ -204,6 +223,146 @@ static void ftrace(const char *function)
 		put("/sys/kernel/tracing/current_tracer", "function");
 	}
 	printf("ftrace %ld\n", sum);
+}
+
+/* A process whose threads begin all at once, when they are allowed to. */
+static struct crew {
+	long calls;
+	pid_t ids[16];
+	int count, ready;
+} *crew;
+static pid_t crew_process;
+static int gate[2];
+
+static void *worker(void *own)
+{
+	*(pid_t *)own = syscall(SYS_gettid);
+	__atomic_add_fetch(&crew->ready, 1, __ATOMIC_SEQ_CST);
+	/* Asleep, until nobody can write there any more. */
+	while (read(gate[0], &(char){0}, 1) > 0)
+		;
+	for (long i = 0; i < crew->calls; i++)
+		syscall(SYS_getppid);
+	return NULL;
+}
+
+static void new_crew(int threads)
+{
+	if (!crew)
+		crew = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	memset(crew, 0, sizeof(*crew));
+	crew->count = threads < 16 ? threads : 16;
+	if (pipe(gate))
+		printf("no pipe\n");
+	crew_process = fork();
+	if (!crew_process) {
+		pthread_t others[16];
+
+		close(gate[1]);
+		for (int t = 1; t < crew->count; t++)
+			pthread_create(&others[t], NULL, worker, &crew->ids[t]);
+		worker(&crew->ids[0]);
+		for (int t = 1; t < crew->count; t++)
+			pthread_join(others[t], NULL);
+		_exit(0);
+	}
+	while (__atomic_load_n(&crew->ready, __ATOMIC_SEQ_CST) < crew->count)
+		usleep(1000);
+	printf("crew");
+	for (int t = 0; t < crew->count; t++)
+		printf(" %d", crew->ids[t]);
+	printf("\n");
+}
+
+static int loaded_and_unloaded(void)
+{
+	int file = open("/dummy.ko", O_RDONLY);
+	long r = syscall(SYS_finit_module, file, "", 0);
+
+	close(file);
+	return !r && !syscall(SYS_delete_module, "dummy", O_NONBLOCK);
+}
+
+static void work(long calls, long modules)
+{
+	long loads = 0;
+	int at_work = 1;
+
+	crew->calls = calls;
+	close(gate[1]);
+	close(gate[0]);
+	while ((at_work = at_work && waitpid(crew_process, NULL, WNOHANG) != crew_process) || loads < modules) {
+		if (modules && loaded_and_unloaded())
+			loads++;
+		else
+			usleep(1000);
+	}
+	printf("work %ld %ld\n", calls * crew->count, loads);
+}
+
+static const char *const INSTANCES = "/sys/kernel/tracing/instances";
+static char traced[8][64];
+static int traced_count;
+
+static void put_in(const char *instance, const char *file, const char *text)
+{
+	char name[256];
+
+	snprintf(name, sizeof(name), "%.63s/%s", instance, file);
+	put(name, text);
+}
+
+static void tracers(char *words)
+{
+	char ids[128] = "";
+
+	traced_count = 0;
+	for (int t = 0; crew && t < crew->count; t++)
+		snprintf(ids + strlen(ids), sizeof(ids) - strlen(ids), "%d ", crew->ids[t]);
+	for (char *word = strtok(words, " \n"); word && traced_count < 8; word = strtok(NULL, " \n")) {
+		int of_crew = *word == '+';
+		char *own = traced[traced_count++];
+
+		snprintf(own, sizeof(traced[0]), "%s/t%d", INSTANCES, traced_count);
+		mkdir(own, 0700);
+		put_in(own, "set_ftrace_filter", word + of_crew);
+		if (of_crew)
+			put_in(own, "set_ftrace_pid", ids);
+		put_in(own, "current_tracer", "function");
+	}
+	printf("tracers %d\n", traced_count);
+}
+
+static void counted(void)
+{
+	long found[8];
+
+	for (int i = 0; i < traced_count; i++) {
+		put_in(traced[i], "tracing_on", "0");
+		found[i] = entries(traced[i]);
+		put_in(traced[i], "current_tracer", "nop");
+		rmdir(traced[i]);
+	}
+	printf("traced");
+	for (int i = 0; i < traced_count; i++)
+		printf(" %ld", found[i]);
+	printf("\n");
+}
+
+/* A misc device whose code is in a module: what it is called, and its number, are in /proc. */
+static void tun(long n)
+{
+	long good = 0;
+	int file = open("/tun.ko", O_RDONLY);
+
+	syscall(SYS_finit_module, file, "", 0);
+	close(file);
+	mknod("/tmp/tun", S_IFCHR | 0600, makedev(10, 200));
+	for (long i = 0; i < n; i++) {
+		file = open("/tmp/tun", O_RDWR);
+		good += file >= 0 && !close(file);
+	}
+	printf("tun %ld\n", good);
 }
 
 /* A probe of the kernel's own, by tracefs: kprobe PLACE, and how often it was hit: kprobe off. */
@@ -245,7 +404,7 @@ static void trap(void)
 int main(void)
 {
 	char line[512], word[256], more[32];
-	long n, p;
+	long n, m, p;
 	struct stat s;
 
 	mount("proc", "/proc", "proc", 0, NULL);
@@ -255,7 +414,7 @@ int main(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	printf("caller ready\n");
 	while (fgets(line, sizeof(line), stdin)) {
-		n = 0, p = 1;
+		n = 0, m = 0, p = 1;
 		if (sscanf(line, "getppid %ld %ld", &n, &p) >= 1) {
 			getppids(n, p);
 		} else if (sscanf(line, "unpack %ld", &n) == 1) {
@@ -295,6 +454,16 @@ int main(void)
 			ftrace(word);
 		} else if (sscanf(line, "kprobe %255s", word) == 1) {
 			kprobe(word);
+		} else if (sscanf(line, "crew %ld", &n) == 1) {
+			new_crew(n);
+		} else if (sscanf(line, "work %ld %ld", &n, &m) >= 1) {
+			work(n, m);
+		} else if (!strncmp(line, "tracers ", 8)) {
+			tracers(line + 8);
+		} else if (!strncmp(line, "traced", 6)) {
+			counted();
+		} else if (sscanf(line, "tun %ld", &n) == 1) {
+			tun(n);
 		} else if (!strncmp(line, "trap", 4)) {
 			trap();
 		} else if (!strncmp(line, "panic", 5)) {

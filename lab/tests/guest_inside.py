@@ -17,6 +17,7 @@ from kpatlab import guest, kernel, look, play
 from kpatlab.cache import LAB
 
 GUEST_SECONDS = 300
+ACK = 16
 
 
 class Recorded:
@@ -135,7 +136,9 @@ class GuestInside(unittest.TestCase):
         print(f"{self.SERIES}: functions inside {len(inside.functions)}, outside {len(outside.functions)}, both {len(both)}", file=sys.stderr)
         print(" only inside:", *sorted(inside.functions - both), "\n only outside:", *sorted(outside.functions - both), file=sys.stderr)
         ours, theirs = outside.paths(both), inside.paths(both)
-        kinds = lambda paths: Counter({kind: len(of) for kind, of in paths.items()})
+        # An acknowledgement goes alone when the answer takes longer than its timer: in a slow guest there are more of them.
+        alone = lambda kind: (kind[0], kind[5], kind[7]) == (6, ACK, 52)
+        kinds = lambda paths: Counter({kind: len(of) for kind, of in paths.items() if not alone(kind)})
         print(" packets only inside:", kinds(theirs) - kinds(ours), "\n only outside:", kinds(ours) - kinds(theirs), file=sys.stderr)
         self.assertEqual((kinds(theirs), both, set()), (kinds(ours), inside.functions, inside.functions - outside.functions))
         # Whether a segment finds its socket's owner at work is a matter of time, and other functions then have it.
@@ -165,3 +168,11 @@ class GuestInside(unittest.TestCase):
         for difference, n in differences.most_common(40):
             print(f"  {n:>5} {difference}", file=sys.stderr)
         return precision, recall
+
+
+class GuestInside612(GuestInside):
+    SERIES = "6.12"
+
+
+class GuestInside61(GuestInside):
+    SERIES = "6.1"

@@ -117,11 +117,11 @@ class GuestLife(unittest.TestCase):
             if how == "reset":
                 time.sleep(0.5)
                 monitor(self.control, "system_reset")
+            # Behind what the kernel's last words left of its line. Read at once: a guest waits for who does not read its console, with those words for a minute.
+            guest.begun(".*caller ready", 60)
             p.wait_for("the guest began anew", 60)
             p.ended()
             self.assertEqual(0, p.process.returncode, (how, p.errors))
-            # Behind what the kernel's last words left of its line.
-            guest.begun(".*caller ready", 60)
             p = Watched(self.kpat, guest, "__x64_sys_getppid count")
             self.assertEqual(300, guest.number("getppid 300"))
             p.process.send_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ import unittest
 from pathlib import Path
 
 from kpatlab import kernel
-from kpatlab.initramfs import Archive
+from kpatlab.initramfs import Archive, Modules
 
 from .emulated import OnConsole, monitor
 from .guest_lines import build_id, debug_file
@@ -29,15 +29,17 @@ class Caller(OnConsole):
 
     READY = "caller ready"
 
-    def __init__(self, series: str, smp: int = 1, more: str = "", options: tuple = ("-no-reboot",)):
+    def __init__(self, series: str, smp: int = 1, more: str = "", options: tuple = ("-no-reboot",), modules: tuple = ()):
         super().__init__(series)
         d = self.path
-        subprocess.run(["gcc", "-O1", "-static", "-o", d / "init", ROOT / "lab/guest/caller.c"], check=True, timeout=60)
+        subprocess.run(["gcc", "-O1", "-static", "-pthread", "-o", d / "init", ROOT / "lab/guest/caller.c"], check=True, timeout=60)
         a = Archive()
         for name in ("dev", "proc", "sys", "tmp"):
             a.folder(name)
         a.device("dev/console", 5, 1)
         a.file("init", (d / "init").read_bytes(), 0o755)
+        for name, code in Modules(kernel.Kernel(series, "image").tree).load_order(list(modules)).items() if modules else ():
+            a.file(f"{name}.ko", code)
         (d / "initrd").write_bytes(a.bytes())
         self.boot([*options, "-cpu", "max", "-smp", str(smp), *self.serial()], d / "initrd", more)
 
@@ -86,6 +88,29 @@ def library(kpat: str) -> dict:
     return {**os.environ, "KPAT_GUEST_LIBRARY": str(Path(kpat).parent / "libkpat_guest.so"), "PYTHONPATH": str(ROOT / "crates/guest/python")}
 
 
+def instructions(guest: Caller, function: str, size: int) -> list[tuple[int, int, str]]:
+    """Offset, length and words of each of a function's first instructions, as objdump reads the bytes that QEMU reads."""
+    address = guest.ask(f"syms {function}")[0].split()[0]
+    code = bytes(int(b, 16) for line in monitor(guest.qmp, f"x /{size}xb 0x{address}").splitlines() for b in line.split(":")[1].split())
+    file = Path(guest.folder.name) / "code"
+    file.write_bytes(code)
+    out = subprocess.run(["objdump", "-D", "-b", "binary", "-m", "i386:x86-64", "-w", file], capture_output=True, text=True, check=True, timeout=30).stdout
+    rows = [m for m in (re.match(r"\s*([0-9a-f]+):\t((?:[0-9a-f]{2} )+)\s*\t?(.*)", line) for line in out.splitlines()) if m]
+    return [(int(m[1], 16), len(m[2].split()), m[3].strip()) for m in rows]
+
+
+def straight(guest: Caller) -> list[tuple[int, int, str]]:
+    """Those of getppid that every call executes: up to its return."""
+    found = []
+    for at, size, words in instructions(guest, "__x64_sys_getppid", 128):
+        found.append((at, size, words))
+        if words.startswith(("ret", "jmp")):
+            return found
+        # Where a branch leads nobody knows here.
+        assert not words.startswith("j"), words
+    raise AssertionError("getppid does not return")
+
+
 class GuestProbe(unittest.TestCase):
     """One kernel with two processors, KASLR and five levels of page tables."""
 
@@ -111,26 +136,8 @@ class GuestProbe(unittest.TestCase):
     def qemu(self, line: str) -> str:
         return monitor(self.guest.qmp, line)
 
-    def instructions(self, function: str, size: int) -> list[tuple[int, int, str]]:
-        """Offset, length and words of each of a function's first instructions, as objdump reads the bytes that QEMU reads."""
-        address = self.guest.ask(f"syms {function}")[0].split()[0]
-        code = bytes(int(b, 16) for line in self.qemu(f"x /{size}xb 0x{address}").splitlines() for b in line.split(":")[1].split())
-        file = Path(self.guest.folder.name) / "code"
-        file.write_bytes(code)
-        out = subprocess.run(["objdump", "-D", "-b", "binary", "-m", "i386:x86-64", "-w", file], capture_output=True, text=True, check=True, timeout=30).stdout
-        rows = [m for m in (re.match(r"\s*([0-9a-f]+):\t((?:[0-9a-f]{2} )+)\s*\t?(.*)", line) for line in out.splitlines()) if m]
-        return [(int(m[1], 16), len(m[2].split()), m[3].strip()) for m in rows]
-
     def straight(self) -> list[tuple[int, int, str]]:
-        """Those of getppid that every call executes: up to its return."""
-        found = []
-        for at, size, words in self.instructions("__x64_sys_getppid", 128):
-            found.append((at, size, words))
-            if words.startswith(("ret", "jmp")):
-                return found
-            # Where a branch leads nobody knows here.
-            self.assertFalse(words.startswith("j"), words)
-        self.fail("getppid does not return")
+        return straight(self.guest)
 
     def test_any_instruction_can_be_probed(self):
         before, place = self.code(), "__x64_sys_getppid"
@@ -153,8 +160,8 @@ class GuestProbe(unittest.TestCase):
     def bytes(self, address: int, size: int) -> bytes:
         return bytes(int(b, 16) for line in self.qemu(f"x /{size}xb {address:#x}").splitlines() for b in line.split(":")[1].split())
 
-    def debug_file(self, name: str, other_build: bool = False) -> tuple[Path, dict[int, int]]:
-        """Lines for getppid, one for each instruction from 100 on, and getpid; and by line where its instruction is in getppid."""
+    def debug_file(self, name: str, other_build: bool = False, alike: tuple = ()) -> tuple[Path, dict[int, int]]:
+        """Lines for getppid, one for each instruction from 100 on, and getpid; and by line where its instruction is in getppid. Instructions that are alike have the first one's line."""
         if name in self.made:
             return self.made[name]
         at = self.addresses("__start_notes", "__stop_notes", "_text", "__x64_sys_getppid", "__x64_sys_getpid")
@@ -164,6 +171,8 @@ class GuestProbe(unittest.TestCase):
         text, function, other = at["_text"], at["__x64_sys_getppid"], at["__x64_sys_getpid"]
         all_of = self.straight()
         rows = [("kernel/sys.c", 100 + n, size) for n, (_, size, _) in enumerate(all_of)]
+        for n in alike:
+            rows[n] = (*rows[alike[0]][:2], rows[n][2])
         # The last one of both is the same line, of a header.
         rows[-1] = ("include/linux/shared.h", 7, rows[-1][2])
         file = debug_file(Path(self.guest.folder.name) / name, build, {function - text: rows, other - text: [("kernel/sys.c", 90, 4), ("include/linux/shared.h", 7, 5)]})
@@ -199,6 +208,23 @@ class GuestProbe(unittest.TestCase):
         entries, counts = p.end()
         self.assertEqual(([0] * calls, [calls] * 2), ([e["values"]["ret"] for e in entries], [c["hits"] for c in counts]))
         self.assertEqual({"kernel/sys.c:100"}, {e["probe"] for e in entries})
+        self.assertEqual(before, self.code())
+
+    def test_each_of_several_places_of_a_line_can_be_probed(self):
+        before = self.code()
+        second = next(n for n, (at, _, _) in enumerate(self.straight()) if at > 4)
+        file, places = self.debug_file("copies", alike=(second, second + 2))
+        at = [places[100 + n] for n in (second, second + 2)]
+        line = f"kernel/sys.c:{100 + second}"
+        p = Probing(self.kpat, self.guest, f"{line} count", f"{line}#2 count", "--debug", str(file))
+        calls = self.guest.number(f"getppid {self.HITS // 10} {self.SMP}", 300)
+        _, counts = p.end()
+        name = counts[0]["at"].split("+")[0]
+        self.assertEqual([(f"{name}+{at[0]:#x}", calls, [f"{name}+{at[1]:#x}"]), (f"{name}+{at[1]:#x}", calls, [f"{name}+{at[0]:#x}"])], [(c["at"], c["hits"], c["further_places"]) for c in counts])
+        reported = [words for words in p.errors if "places in that function" in words]
+        self.assertEqual(1, len(reported), p.errors)
+        self.assertIn(f"{name}+{at[1]:#x} (#2)", reported[0])
+        self.assertIn("fewer places there", self.refused(f"{line}#3 count", "--debug", file))
         self.assertEqual(before, self.code())
 
     def test_source_lines_that_are_no_places_are_refused_by_name(self):
@@ -239,7 +265,7 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
         self.assertEqual(f"{[at] * 5}\n", out)
 
     def test_handlers_before_and_after_an_instruction_without_room_for_a_jump(self):
-        at = next(at for at, size, words in self.instructions("do_sys_openat2", 64) if words == "push   %rbx")
+        at = next(at for at, size, words in instructions(self.guest, "do_sys_openat2", 64) if words == "push   %rbx")
         script = f'''
 import kpat_guest, struct
 seen, done = [], []

@@ -38,7 +38,8 @@ int kpat_guest_detach(struct kpat_guest *guest);
  * build than what runs in the guest is refused. May be called for several files. */
 int kpat_guest_debug_file(struct kpat_guest *guest, const char *path);
 /* where: function, function+0x10, 0xffffffff81234567; with a debug file net/ipv4/ip_input.c:523, of whose path the end is enough, or
- * function@include/linux/skbuff.h:100 for a line that several functions have. */
+ * function@include/linux/skbuff.h:100 for a line that several functions have;
+ * with #2 behind it the second of the places that the line has in one. */
 int32_t kpat_guest_register_xp(struct kpat_guest *guest, const char *where, kpat_handler before, kpat_handler after);
 int kpat_guest_unregister_xp(struct kpat_guest *guest, int32_t handle);
 /* maxactive: calls that can be open at the same time; 0: as many as is usual. */

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! PLACE [count] [VALUE...] [ret] [if VALUE COMPARE NUMBER [and ...]]
-//! PLACE    function, function+0x10, 0xffffffff81234567, net/ipv4/ip_input.c:523, function@include/linux/skbuff.h:100
+//! PLACE    function, function+0x10, 0xffffffff81234567, net/ipv4/ip_input.c:523, function@include/linux/skbuff.h:100,
+//!          ip_input.c:523#2
 //! VALUE    BASE[:STRUCT.MEMBER or :+OFFSET ...][:FORMAT]
 //! BASE     arg1 to arg6; sys1 to sys6, of a function __x64_sys_*; a register; pid, tgid, task; @VARIABLE or @0xADDRESS; ret
 //! FORMAT   str, x, u8 to u64, s8 to s64

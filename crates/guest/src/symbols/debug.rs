@@ -25,24 +25,33 @@ pub struct Debug {
     moved: Vec<(Range<u64>, u64)>,
 }
 
-/// `function@folder/file.c:12`, of which the function may be missing.
+/// A function by its name and where it begins, if the guest has a symbol for it; and what is in it.
+type Within<'a> = (Option<(&'a str, u64)>, Vec<u64>);
+
+/// `function@folder/file.c:12#2`, of which the function and the number behind the line may be missing.
 pub struct Written<'a> {
     function: Option<&'a str>,
     path: &'a str,
     line: u64,
+    /// Which of the line's places in the function, from 1 on.
+    which: Option<usize>,
 }
 
 impl<'a> Written<'a> {
     /// `None`: it is no line, but something else.
     pub fn parse(text: &'a str) -> Option<Written<'a>> {
         let (path, line) = text.rsplit_once(':')?;
+        let (line, which) = match line.split_once('#') {
+            Some((line, n)) => (line, Some(n.parse().ok().filter(|n| *n > 0)?)),
+            None => (line, None),
+        };
         let digits = line.bytes().all(|b| b.is_ascii_digit());
         let line = line.parse().ok().filter(|l| digits && *l > 0)?;
         let (function, path) = match path.split_once('@') {
             Some((f, p)) if !f.is_empty() && !f.contains('/') => (Some(f), p),
             _ => (None, path),
         };
-        (!path.is_empty()).then_some(Written { function, path, line })
+        (!path.is_empty()).then_some(Written { function, path, line, which })
     }
 }
 
@@ -142,26 +151,34 @@ pub fn place(files: &[Debug], symbols: &Symbols, text: &str, written: &Written) 
             });
         }
     };
-    // The first instruction in each function; those that the guest has no symbol for have nothing to be told apart by.
-    let mut functions: Vec<(Option<(&str, u64)>, u64)> = Vec::new();
+    // Those in each function; those that the guest has no symbol for have nothing to be told apart by.
+    let mut functions: Vec<Within> = Vec::new();
     for row in rows {
         let function = symbols.at(row).map(|(s, offset)| (s.name, row - offset));
-        if !functions.iter().any(|(f, _)| *f == function) {
-            functions.push((function, row));
+        match functions.iter_mut().find(|(f, _)| *f == function) {
+            Some((_, own)) => own.push(row),
+            None => functions.push((function, vec![row])),
         }
     }
     if functions.iter().any(|(f, _)| f.is_some()) {
         functions.retain(|(f, _)| f.is_some());
     }
     // What a function seldom does the compiler puts elsewhere, and comes there by way of the function.
-    let names: Vec<&str> = functions.iter().filter_map(|(f, _)| f.map(|(name, _)| name)).collect();
-    let elsewhere = |name: &str| name.split_once(".cold").is_some_and(|(hot, _)| names.contains(&hot));
-    functions.retain(|(f, _)| !f.is_some_and(|(name, _)| elsewhere(name)));
-    let named = |(f, row): &(Option<(&str, u64)>, u64)| match f {
-        Some((name, start)) => at(name, row - start),
-        None => format!("{row:#x}"),
+    let (cold, mut functions): (Vec<_>, Vec<_>) = {
+        let names: Vec<&str> = functions.iter().filter_map(|(f, _)| f.map(|(name, _)| name)).collect();
+        let elsewhere = |name: &str| name.split_once(".cold").is_some_and(|(hot, _)| names.contains(&hot));
+        let cold: Vec<bool> =
+            functions.iter().map(|(f, _)| f.is_some_and(|(name, _)| elsewhere(name))).collect();
+        let mut cold = cold.into_iter();
+        functions.into_iter().partition(|_| cold.next().unwrap_or(false))
     };
-    let all: Vec<String> = functions.iter().map(named).collect();
+    for (part, rows) in cold {
+        let hot = part.and_then(|(name, _)| name.split_once(".cold")).map(|(hot, _)| hot);
+        if let Some((_, own)) = functions.iter_mut().find(|(f, _)| f.map(|(name, _)| name) == hot) {
+            own.extend(rows);
+        }
+    }
+    let all: Vec<String> = functions.iter().map(|(_, rows)| symbols.name(rows[0])).collect();
     if let Some(wanted) = written.function {
         // Several names may be of one function.
         let wanted_at: Vec<u64> = symbols.table().named(wanted).iter().map(|s| s.address).collect();
@@ -170,21 +187,25 @@ pub fn place(files: &[Debug], symbols: &Symbols, text: &str, written: &Written) 
             return wrong(format!("the line has no code in {wanted}; it has some at {}", listed(&all)));
         }
     }
-    match functions.as_slice() {
-        [(function, address)] => Ok(Place {
-            address: *address,
-            begins: function.is_some_and(|(_, start)| start == *address),
-            line: Some(format!("{path}:{}", written.line)),
-        }),
-        _ => {
-            let all: Vec<String> = functions.iter().map(named).collect();
-            wrong(format!(
-                "the line has code in {} functions; name one of these places: {}",
-                all.len(),
-                listed(&all)
-            ))
-        }
+    let [(function, rows)] = functions.as_mut_slice() else {
+        return wrong(format!(
+            "the line has code in {} functions; name one of these places: {}",
+            all.len(),
+            listed(&all)
+        ));
+    };
+    let which = written.which.unwrap_or(1);
+    if which > rows.len() {
+        let own: Vec<String> = rows.iter().map(|row| symbols.name(*row)).collect();
+        return wrong(format!("the line has fewer places there: {}", listed(&own)));
     }
+    let address = rows.remove(which - 1);
+    Ok(Place {
+        address,
+        begins: function.is_some_and(|(_, start)| start == address),
+        line: Some(format!("{path}:{}", written.line)),
+        further: std::mem::take(rows),
+    })
 }
 
 /// `function+0x10`.

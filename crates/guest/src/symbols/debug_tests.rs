@@ -283,6 +283,40 @@ fn what_is_seldom_done_is_of_its_function() {
     assert!(rows.iter().any(|r| *r >= hot) && rows.iter().any(|r| (cold..hot).contains(r)), "{rows:x?}");
     let place = symbols.place("cold.c:4").unwrap();
     assert_eq!(place.address, *rows.iter().find(|r| **r >= hot).unwrap());
+    // But it is one of the line's places.
+    assert!(place.further.contains(rows.iter().find(|r| (cold..hot).contains(r)).unwrap()));
+}
+
+#[test]
+fn each_copy_of_an_inlined_line_is_a_place() {
+    let folder = Folder::new("copies");
+    let text = "extern volatile int kept;\nvolatile int kept;\n\
+                static inline __attribute__((always_inline)) void keep(int n)\n{\n\tkept = n;\n}\n\
+                void start(int n)\n{\n\tif (n > 5)\n\t\tkeep(n * 3);\n\telse\n\t\tkeep(n + 7);\n}\n";
+    fs::write(folder.0.join("copies.c"), text).unwrap();
+    folder.run(
+        "gcc",
+        &["-g", "-O1", "-nostdlib", "-static", "-no-pie", "-Wl,-e,start", "-o", "copies", "copies.c"],
+    );
+    let path = folder.0.join("copies");
+    let symbols = Symbols::from_file(&path, None).unwrap();
+    symbols.debug_file(&path, None).unwrap();
+    let rows: Vec<u64> = folder.lines("copies")[&("copies.c".to_owned(), 5)].iter().copied().collect();
+    assert!(rows.len() > 1, "{rows:x?}");
+    let plain = symbols.place("copies.c:5").unwrap();
+    assert_eq!((plain.address, plain.further.as_slice()), (rows[0], &rows[1..]));
+    for (n, row) in rows.iter().enumerate() {
+        for written in [format!("copies.c:5#{}", n + 1), format!("start@copies.c:5#{}", n + 1)] {
+            let place = symbols.place(&written).unwrap();
+            assert_eq!((place.address, place.further.len()), (*row, rows.len() - 1), "{written}");
+            assert!(place.line.unwrap().ends_with("copies.c:5"));
+        }
+    }
+    let e = symbols.place(&format!("copies.c:5#{}", rows.len() + 1)).unwrap_err().to_string();
+    assert!(e.contains("fewer places") && e.contains(&symbols.name(rows[1])), "{e}");
+    for text in ["copies.c:5#0", "copies.c:5#", "copies.c:5#x"] {
+        assert!(symbols.place(text).is_err(), "{text}");
+    }
 }
 
 /// A guest of nothing but the modules that a linked file stands for.
@@ -342,7 +376,10 @@ fn what_is_a_line() {
     for text in [":12", "a.c:", "a.c:0", "a.c:+1", "a.c:x", "a.c"] {
         assert!(e(text).contains("no symbol") || e(text).contains("no number"), "{text}: {}", e(text));
     }
-    assert_eq!(symbols.place("0x10").unwrap(), Place { address: 16, begins: false, line: None });
+    assert_eq!(
+        symbols.place("0x10").unwrap(),
+        Place { address: 16, begins: false, line: None, further: Vec::new() }
+    );
 }
 
 #[test]

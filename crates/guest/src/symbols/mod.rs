@@ -48,6 +48,8 @@ pub struct Place {
     pub begins: bool,
     /// `/src/net/ipv4/ip_input.c:523`, with the whole path, if a source line was named.
     pub line: Option<String>,
+    /// Where else the function has code of that line: another copy of an inlined function, another way out of a branch.
+    pub further: Vec<u64>,
 }
 
 /// How long each step took.
@@ -225,10 +227,10 @@ impl Symbols {
     }
 
     /// `function+0x1a`, `function`, an address in hexadecimal digits; `file.c:12`, with as much of the path as tells the file from others, or `function@file.c:12` for
-    /// a line that several functions have.
+    /// a line that several functions have; `#2` behind it is the second place of the line in the function.
     pub fn place(&self, text: &str) -> Result<Place> {
         let hex = |t: &str| t.strip_prefix("0x").and_then(|h| u64::from_str_radix(h, 16).ok());
-        let exact = |address| Place { address, begins: false, line: None };
+        let exact = |address| Place { address, begins: false, line: None, further: Vec::new() };
         if let Some(a) = hex(text) {
             return Ok(exact(a));
         }

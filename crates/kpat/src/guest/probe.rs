@@ -23,7 +23,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(clap::Args)]
 #[command(
     after_help = "A probe is PLACE [count] [VALUE...] [ret] [if VALUE COMPARE NUMBER [and ...]]. PLACE is a function, function+0x10, an address, or with --debug a source line: \
-                        net/ipv4/ip_input.c:523 (the end of the path is enough), function@include/linux/skbuff.h:100 for a line that several functions have; \
+                        net/ipv4/ip_input.c:523 (the end of the path is enough), function@include/linux/skbuff.h:100 for a line that several functions have, \
+                        with #2 behind it for the second of the places that it has in one; \
                         VALUE is arg1 to arg6, sys1 to sys6 (the arguments of a system call, at __x64_sys_*), a register, pid, tgid, task or @VARIABLE, followed by \
                         :STRUCT.MEMBER or :+OFFSET to follow a pointer and by a format: str, x, u8 to u64, s8 to s64. With ret an entry is written when the function returns, with how \
                         long it took. The guest is not stopped at a hit and does not wait; only putting probes in and taking them out stops it, for some milliseconds. \
@@ -74,6 +75,8 @@ struct Probed {
     /// Of a source line: the function and how far in it, and the line with its whole path.
     at: Option<String>,
     line: Option<String>,
+    /// Where else that function has code of the line.
+    further: Vec<String>,
     fields: Vec<Field>,
     /// The last value is how long the call took.
     timed: bool,
@@ -90,6 +93,7 @@ impl Probed {
             place: spec.place().to_owned(),
             at: place.line.is_some().then(|| symbols.name(place.address)),
             line: place.line.clone(),
+            further: place.further.iter().map(|at| symbols.name(*at)).collect(),
             spread: vec![Spread::default(); values],
             fields,
             timed,
@@ -100,6 +104,24 @@ impl Probed {
     /// As it was written, and what that is.
     fn name(&self) -> String {
         self.at.as_ref().map_or_else(|| self.place.clone(), |at| format!("{} ({at})", self.place))
+    }
+
+    /// That the line has several places, of which one is probed; `None` if nobody needs to be reminded of that.
+    fn one_of_several(&self) -> Option<String> {
+        const MOST: usize = 8;
+        let unnumbered = !self.further.is_empty() && !self.place.contains('#');
+        let more = self.further.len().saturating_sub(MOST);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let places: Vec<_> =
+            self.further.iter().take(MOST).enumerate().map(|(n, at)| format!("{at} (#{})", n + 2)).collect();
+        unnumbered.then(|| {
+            format!(
+                "{} is the first of the line's {} places in that function; the others: {}{more}",
+                self.name(),
+                self.further.len() + 1,
+                places.join(", ")
+            )
+        })
     }
 }
 
@@ -209,6 +231,7 @@ fn outside(
         failed: None,
     }));
     let all: Vec<_> = specs.iter().zip(&places).map(|(s, at)| Probed::of(s, at, symbols, false)).collect();
+    all.iter().filter_map(|p| p.borrow().one_of_several()).for_each(|words| out.say(&words));
     let lines = specs.iter().zip(&places).zip(&all).map(|((spec, place), probed)| {
         let (shown, probed) = (shown.clone(), probed.clone());
         let to: kpat_guest::probe::Recorder =
@@ -303,6 +326,7 @@ fn begin<'a>(
     let places: Vec<Place> = specs.iter().map(|s| symbols.place(s.place())).collect::<Result<_, _>>()?;
     let all: Vec<_> =
         specs.iter().zip(&places).map(|(s, at)| Probed::of(s, at, symbols, s.returns())).collect();
+    all.iter().filter_map(|p| p.borrow().one_of_several()).for_each(|words| out.say(&words));
     let mut probes = Probes::of(guest.clone())?;
     let name = several.as_ref().map_or_else(|| "the guest".to_owned(), |n| format!("the guest {n}"));
     if probes.recovered.places > 0 {
@@ -493,7 +517,7 @@ fn summary(
             .filter(|(_, n)| **n > 0)
             .map(|(b, n)| json!({"from_ns": 1u64 << b, "calls": n}))
             .collect();
-        rows.push(json!({"guest": guest, "probe": probed.place, "at": probed.at, "line": probed.line, "hits": counts.hits, "lost": counts.lost, "returns_not_seen": counts.no_return, "durations": if args.hist { Value::from(buckets) } else { Value::Null }, "values": if args.hist { spreads(&probed) } else { Value::Null }}));
+        rows.push(json!({"guest": guest, "probe": probed.place, "at": probed.at, "line": probed.line, "further_places": probed.further, "hits": counts.hits, "lost": counts.lost, "returns_not_seen": counts.no_return, "durations": if args.hist { Value::from(buckets) } else { Value::Null }, "values": if args.hist { spreads(&probed) } else { Value::Null }}));
         if args.hist && !out.json {
             for (field, spread) in probed.fields.iter().zip(&probed.spread) {
                 out.lines(&spread.lines(&format!("{} {}", probed.place, field.name)))?;
