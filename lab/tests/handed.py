@@ -2,12 +2,18 @@
 pools of threads), packets that more than one program sees (sniffers, groups of readers, TUN devices), IPv6, polling readers, and processes whose id, name or threads are not what
 they seem (PID namespaces, a first thread that ends before others, a thread that runs another program, vfork). Drawn by chance as the mixtures of workloads.py are, and beside
 these; truth is what each process took by its own count."""
+import json
 import os
 import random
+import shutil
+import sys
 import unittest
+from collections import Counter, defaultdict
 
-from tests import workloads
-from tests.place import sh
+from kpatlab import play
+from kpatlab.cache import LAB
+from tests import profile, workloads
+from tests.place import own, sh
 
 # Mixtures of those kinds that showed faults.
 SEEDS = {9: "crowd polling", 11: "namespaced leader crowd unread", 27: "passes leader six sniffer", 4: "pool preforks tun threads_exec spawns inherits"}
@@ -192,3 +198,61 @@ class Handed(workloads.Workloads):
         self.mixtures(SEEDS)
 
     test_files_of_a_recording_add_up_to_the_whole = None
+
+
+# Programs that are alike but for a function's name, at the same addresses in each.
+ALIKE = """
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+__attribute__((noinline)) void %s(long ms) { while (clock() < ms * (CLOCKS_PER_SEC / 1000)) for (volatile int i = 0; i < 100000; i++); }
+int main(int n, char **v) { long ms = atol(v[1]); %s(ms); if (n > 2) execl(v[2], v[2], v[3], (char *)0); return 0; }
+"""
+# As processes of one id one after the other, and one in the place of another.
+LIKE = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import workloads
+first = os.fork()
+if not first: os._exit(0)
+os.waitpid(first, 0)
+for program in sys.argv[2:5]:
+    child = workloads.fork_as(first)
+    if not child: os.execv(program, [program, "400"])
+    if child < 0: sys.exit("the id is another's")
+    os.waitpid(child, 0)
+child = os.fork()
+if not child: os.execv(sys.argv[2], [sys.argv[2], "400", sys.argv[3], "800"])
+os.waitpid(child, 0)
+print("did", first, child, flush=True)
+signal.pause()
+"""
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+@unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
+class Alike(profile.Recorded):
+    def test_a_stacks_functions_are_those_of_the_program_that_ran_then(self):
+        own(self, "alike", "")
+        names = ["spins_a", "spins_b", "spins_c"]
+        for name in names:
+            (self.dir / f"{name}.c").write_text(ALIKE % (name, name))
+            sh("cc", "-O1", "-static", "-no-pie", "-fno-omit-frame-pointer", "-Wl,--build-id", "-o", self.dir / name, self.dir / f"{name}.c")
+        addresses = {line.split()[0] for name in names for line in sh("nm", self.dir / name).stdout.splitlines() if line.endswith(name)}
+        self.assertEqual(len(addresses), 1, "the programs are not alike")
+        programs = [self.dir / name for name in names]
+        (first, child), _ = self.profile("alike", lambda: self.text_of(self.start(None, "like", 0, LIKE, LAB / "tools", *programs), "did"))
+        found = defaultdict(Counter)
+        for line in sh(play.kpat_path(), "profile", self.dir / "alike.kpat", "--to", "json").stdout.splitlines():
+            s = json.loads(line)
+            for f in s["functions"]:
+                if f["function"] and f["function"].startswith("spins_"):
+                    found[s["victim"], s["victim_instance"], s["victim_name"]][f["function"]] += s["samples"]
+        print(f"alike: {({k: dict(v) for k, v in found.items()})}", file=sys.stderr, flush=True)
+        of_first = {name: functions for (pid, _, name), functions in found.items() if pid == first}
+        self.assertEqual({name: set(functions) for name, functions in of_first.items()}, {name: {name} for name in names})
+        both = sum((functions for (pid, *_), functions in found.items() if pid == child), Counter())
+        self.assertEqual(set(both), set(names[:2]), "of two programs in one process each has its own")
+        # Each ran for 400 ms.
+        for functions in (*of_first.values(), both):
+            self.assertGreater(min(functions.values()) * 2, max(functions.values()))
