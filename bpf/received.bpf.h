@@ -48,13 +48,17 @@ static __always_inline void put_owner(struct account *a, struct owner *o, u64 sh
 	put(a, of_softirq(a), o->purpose, o->socket, &w);
 }
 
-/* A packet's time, or its part of it, is kept with its owner's until the softirq is over. */
+/* A packet's time, or its part of it, is kept with its owner's until the softirq is over; not where a process receives it itself, into whose end a softirq may come. */
 static __noinline int keep(struct account *a, u64 socket, u32 purpose, u64 ns, u32 bytes)
 {
 	struct owner mine = { .socket = socket, .purpose = purpose, .ns = ns, .packets = 1, .bytes = bytes };
 
 	if (!a)
 		return 0;
+	if (a->polls && a->mode != KP_WORK_THREAD) {
+		put_owner(a, &mine, take(&a->head_ns));
+		return 0;
+	}
 #pragma unroll
 	for (int i = 0; i < OWNERS; i++) {
 		struct owner *o = &a->owner[i];

@@ -4,8 +4,9 @@
  * served the account of the CPU says (account.bpf.h), so a sample in a softirq is not the interrupted task's. The account's sums are exact and the
  * samples are not; they say which functions the time went to.
  *
- * A stack is logged once, with a number made of its frames, and samples name that number. Rejected: the kernel's own table of stacks
- * (BPF_MAP_TYPE_STACK_TRACE). It has one place for each hash and loses the second stack that comes there.
+ * A stack is logged once, with a number made of its frames, and samples name that number. In user mode it is also made of the process and of how many programs
+ * it ran before, for the same addresses are other functions in another one. Rejected: the kernel's own table of stacks (BPF_MAP_TYPE_STACK_TRACE). It has one
+ * place for each hash and loses the second stack that comes there.
  *
  * The clock is an interrupt: it cannot come within another one, whose time is in the sample that comes right after it, nor while interrupts are off.
  */
@@ -39,13 +40,33 @@ struct {
 	__type(value, struct frames);
 } frames SEC(".maps");
 
+struct task_struct___program {
+	u32 self_exec_id; /* 64 bits from 5.7 on, of which the low ones are enough */
+} __core;
+
+/* How many programs the current task's process ran before. */
+static __always_inline u32 programs_before(void)
+{
+	u64 task = bpf_get_current_task();
+
+	if (!bpf_core_field_exists(struct task_struct___program, self_exec_id))
+		return 0;
+	return (u32)kread_word(task + bpf_core_field_offset(struct task_struct___program, self_exec_id));
+}
+
+/* The current task's process by its number, which what it ran on this CPU is charged to; by its id where the switch to it was not seen. */
+static __always_inline u32 stacks_owner(struct account *a, u32 process)
+{
+	return (a->victim & KP_ID_MASK) == process ? a->victim : process;
+}
+
 /*
  * The number of this CPU's frames as a stack: of a process's own, because what its addresses mean is its own. Not static: the verifier walks through its loop
  * once, and not for each number of frames and each way on which it is called.
  */
-__noinline u64 stack_number(u32 count, u32 process)
+__noinline u64 stack_number(u32 count, u32 process, u32 program)
 {
-	u64 h = 0x9e3779b97f4a7c15ULL + process;
+	u64 h = 0x9e3779b97f4a7c15ULL + process + ((u64)program << 32);
 	u32 zero = 0;
 	struct frames *f = bpf_map_lookup_elem(&frames, &zero);
 
@@ -61,7 +82,7 @@ __noinline u64 stack_number(u32 count, u32 process)
 }
 
 /* Logs this CPU's frames if they were not logged; their number as a stack, 0: there are none. */
-__noinline u64 log_stack(long bytes, u32 process)
+__noinline u64 log_stack(long bytes, u32 process, u32 program)
 {
 	struct kp_ring_ctl *ctl = ring_ctl();
 	u64 number, round, *logged;
@@ -74,7 +95,7 @@ __noinline u64 log_stack(long bytes, u32 process)
 	count = (u64)bytes / 8;
 	if (count > KP_FRAMES)
 		count = KP_FRAMES;
-	number = stack_number(count, process);
+	number = stack_number(count, process, program);
 	round = *(volatile u64 *)&file_round;
 	logged = bpf_map_lookup_elem(&stacks_logged, &number);
 	if (logged && *logged == round)
@@ -178,9 +199,9 @@ int sample_clock(struct pt_regs *ctx)
 		return 0;
 	if ((u32)id && a->victim != KP_OTHERS)
 		announce_task(id, busy > KP_WORK_THREAD);
-	kernel = busy == KP_WORK_IDLE ? 0 : log_stack(bpf_get_stack(ctx, f->at, KP_FRAMES * 8, 0), 0);
+	kernel = busy == KP_WORK_IDLE ? 0 : log_stack(bpf_get_stack(ctx, f->at, KP_FRAMES * 8, 0), 0, 0);
 	if (a->victim != KP_OTHERS && (busy == KP_WORK_USER || busy == KP_WORK_KERNEL || busy == KP_WORK_FAULT))
-		user = log_stack(bpf_get_stack(ctx, f->at, KP_FRAMES * 8, BPF_F_USER_STACK), id >> 32);
+		user = log_stack(bpf_get_stack(ctx, f->at, KP_FRAMES * 8, BPF_F_USER_STACK), stacks_owner(a, id >> 32), programs_before());
 	if ((purpose == KP_FOR_UNKNOWN || waits_for_part(a, top, purpose)) && !a->held_for) {
 		a->held.h.ts = now;
 		a->held.h.pid = a->victim == KP_OTHERS ? 0 : (u32)id;

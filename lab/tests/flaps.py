@@ -5,6 +5,7 @@ import json
 import os
 import random
 import sys
+import threading
 import time
 import unittest
 
@@ -20,6 +21,26 @@ SEEDS = tuple(int(s) for s in os.environ.get("KPAT_FLAPS", "2 8").split())
 
 def boot() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+class Lateness:
+    """By how much this machine lets those wait who would run: link changes are announced by a thread of the kernel, which waits as others do."""
+
+    def __enter__(self):
+        self.worst_ns, self.over = 0, threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+        return self
+
+    def watch(self) -> None:
+        last = boot()
+        while not self.over.wait(0.01):
+            now = boot()
+            self.worst_ns, last = max(self.worst_ns, now - last - 10_000_000), now
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
 
 
 def flows(echoes: list[int]) -> list[tuple[int, int]]:
@@ -96,7 +117,10 @@ class Flaps(unittest.TestCase):
         for seed in SEEDS:
             with self.subTest(seed=seed):
                 self.a, self.b = own(self, f"fl{seed}", "ab")
-                handovers, echoes = self.played(seed)
+                with Lateness() as late:
+                    handovers, echoes = self.played(seed)
+                late_ns = 3 * late.worst_ns
+                print(f"flaps: seed {seed}: {len(self.lost)} losses, {len(handovers)} handovers, up to {late.worst_ns / 1e6:.0f} ms late", file=sys.stderr, flush=True)
                 told = [(h["interface"], h["begin_boot_ns"], h["end_boot_ns"], h["ended"]) for h in handovers]
                 holes = [(x, y) for x, y in zip(echoes, echoes[1:]) if y - x > 8 * PACE * 1e9]
                 for begin, end in self.lost:
@@ -108,11 +132,11 @@ class Flaps(unittest.TestCase):
                     # What it has of the time is no more than was lost, the second until it is announced, and the neighbour's.
                     first = next((e for e in echoes if h["link_up"] and e > h["link_up"]["at_boot_ns"]), None)
                     if first and not any(h["link_up"]["at_boot_ns"] < b < first for b, _ in self.lost):
-                        self.assertLess(h["end_boot_ns"], first + 300_000_000, f"{h['interface']}: ended {h['ended']}, an echo at {first}")
+                        self.assertLess(h["end_boot_ns"], first + 300_000_000 + late_ns, f"{h['interface']}: ended {h['ended']}, an echo at {first}")
                     # Data flowed in no part of it that is longer than an announcement takes.
                     within = [e for e in echoes if h["begin_boot_ns"] < e < h["end_boot_ns"]]
                     runs = [b - a for a, b in flows(within)]
-                    self.assertLess(max(runs, default=0), 1_500_000_000, f"{h['interface']}: {h['phases']}")
+                    self.assertLess(max(runs, default=0), 1_500_000_000 + late_ns, f"{h['interface']}: {h['phases']}")
                     down = h["link_down"]
                     of = [(b, e) for b, e in self.lost if b <= down["at_boot_ns"] + 1_000_000 and e >= down["at_boot_ns"] - (down["within_ns"] or 0)] if down else [()]
                     self.assertTrue(of, f"{h['interface']}: {down} is no loss: {self.lost}")

@@ -173,7 +173,7 @@ class Mixture:
     def draw(self, kinds: str | None) -> list[dict]:
         self.burner()
         drawn = self.chance.sample(self.KINDS, self.chance.randint(3, 7))
-        for kind in [getattr(Mixture, kind) for kind in kinds.split()] if kinds else drawn:
+        for kind in [getattr(type(self), kind) for kind in kinds.split()] if kinds else drawn:
             self.said.append(kind.__name__)
             kind(self)
         return self.jobs
@@ -232,7 +232,7 @@ class Workloads(profile.Place):
             self.stack.callback(self.leave)
             for c in self.cgroups:
                 c.mkdir()
-        m = Mixture(self, chance)
+        m = self.MIXTURE(self, chance)
         self.join(chance, m.said)
         jobs = m.draw(kinds)
         early = chance.random() < 0.5
@@ -245,7 +245,7 @@ class Workloads(profile.Place):
         tool = self.begin_jobs() if early else None
         did, p = self.profile(f"mixture{seed}", lambda: self.run_jobs(tool or self.begin_jobs()))
         self.log = self.dir / f"mixture{seed}.kpat"
-        faults = Judge(self, {j["name"]: j for j in jobs}, did, p).faults()
+        faults = self.JUDGE(self, {j["name"]: j for j in jobs}, did, p).faults()
         print(f"workloads: {about}: {len(did)} programs, {len(faults)} faults", file=sys.stderr, flush=True)
         for f in faults:
             print(f"workloads: seed {seed}: FAULT {f}", file=sys.stderr, flush=True)
@@ -377,6 +377,10 @@ class Judge:
             judge = getattr(self, d["role"], None)
             if judge:
                 judge(self.jobs[d["job"]], d, x, c)
+            for e in d.get("children", []):
+                y = self.of(e["pid"], e["name"])
+                if y:
+                    self.ran(e, y, 100)
             for e in d.get("ended", []):
                 y = self.of(e["pid"], e["name"])
                 if y:
@@ -509,3 +513,6 @@ class Judge:
     def execs(self, j, d, x, c):
         if c and j["before"] > 0.05 and d["name"] + "-b" not in c["names_before"]:
             self.fault(f"{d['name']}: was called {c['names_before']} before")
+
+
+Workloads.MIXTURE, Workloads.JUDGE = Mixture, Judge

@@ -18,6 +18,8 @@ import sys
 import threading
 import time
 
+import handed
+
 SO_RCVBUFFORCE, SO_SNDBUFFORCE, SO_REUSEPORT, SO_MEMINFO, CLONE_NEWNET, CLONE_NEWPID = 33, 32, 15, 55, 0x40000000, 0x20000000
 libc = ctypes.CDLL(None, use_errno=True)
 CPUTIME = lambda: time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID)
@@ -37,6 +39,8 @@ def called(name: str) -> None:
 
 def udp(j: dict, port: int | None = None) -> socket.socket:
     s = socket.socket(socket.AF_INET6 if j.get("six") else socket.AF_INET, socket.SOCK_DGRAM)
+    if "polls" in j:
+        s.setsockopt(socket.SOL_SOCKET, handed.SO_BUSY_POLL, j["polls"])
     if "room" in j:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, j["room"])
     else:
@@ -497,6 +501,7 @@ def mover(j: dict, out: dict):
 
 ROLES = {f.__name__: f for f in (udp_reader, udp_writer, threads, shares, tcp_reader, tcp_writer, server, client, pipe_writer, reader_of_files, writer_of_files, pages,
                                  storm, bomb, reuses, execs, burner, pings, sleeper, mover)}
+ROLES.update(handed.roles(sys.modules[__name__]))
 
 
 def enters(ns: str) -> None:

@@ -178,7 +178,7 @@ impl Charges {
             if users.is_empty() {
                 *all.entry((Purpose::Socket, None)).or_default() += sum.ns;
             }
-            for (process, part) in shared(*sum, &users) {
+            for (process, part) in Shares::default().of(*sum, &users) {
                 *all.entry((Purpose::Socket, Some(process))).or_default() += part.ns;
             }
         }
@@ -256,12 +256,16 @@ impl Charges {
         for ((way, of), sum) in &self.of_ways {
             all.entry((*of, None, *way)).or_default().add(*sum);
         }
+        let (mut at, mut users, mut shares) = (None, Vec::new(), Shares::default());
         for ((socket, of), sum) in &self.of_sockets {
-            let users = self.users(*socket);
+            if at != Some(*socket) {
+                (at, users, shares) = (Some(*socket), self.users(*socket), Shares::default());
+            }
             if users.is_empty() {
                 all.entry((*of, None, 0)).or_default().add(*sum);
+                continue;
             }
-            for (process, part) in shared(*sum, &users) {
+            for (process, part) in shares.of(*sum, &users) {
                 all.entry((*of, Some(process), 0)).or_default().add(part);
             }
         }
@@ -356,27 +360,52 @@ impl Charges {
     }
 }
 
-/// A sum divided by weight; the last gets what is left, so nothing is lost.
-fn shared(sum: Sum, users: &[(u32, u64)]) -> Vec<(u32, Sum)> {
-    let total: u128 = users.iter().map(|(_, w)| u128::from(*w)).sum();
-    let mut left = sum;
-    let part = |n: u64, weight: u64| (u128::from(n) * u128::from(weight) / total.max(1)) as u64;
-    let last = users.len().saturating_sub(1);
-    users
-        .iter()
-        .enumerate()
-        .map(|(i, (process, w))| {
-            let mine = if i == last {
-                left
-            } else {
-                Sum { ns: part(sum.ns, *w), packets: part(sum.packets, *w), bytes: part(sum.bytes, *w) }
+/// Divides what comes by weight, in whole numbers: what is left over each time goes to whom most is missing of all that came, so a great many small sums are
+/// divided as their sum is.
+#[derive(Default)]
+struct Dealer {
+    came: u64,
+    given: Vec<u64>,
+}
+
+impl Dealer {
+    fn deal(&mut self, n: u64, users: &[(u32, u64)]) -> Vec<u64> {
+        let total: u128 = users.iter().map(|(_, w)| u128::from(*w)).sum();
+        self.came = self.came.saturating_add(n);
+        self.given.resize(users.len(), 0);
+        let part = |weight: u64| (u128::from(n) * u128::from(weight) / total.max(1)) as u64;
+        let mut parts: Vec<u64> = users.iter().map(|(_, w)| part(*w)).collect();
+        let left = n - parts.iter().sum::<u64>();
+        if left > 0 {
+            let missing = |i: &usize| {
+                let has = u128::from(self.given[*i]) + u128::from(parts[*i]);
+                (u128::from(users[*i].1) * u128::from(self.came)) as i128 - (has * total) as i128
             };
-            left.ns -= mine.ns;
-            left.packets -= mine.packets;
-            left.bytes -= mine.bytes;
-            (*process, mine)
-        })
-        .collect()
+            let mut order: Vec<usize> = (0..users.len()).collect();
+            order.sort_by_cached_key(|i| std::cmp::Reverse(missing(i)));
+            order.iter().take(left as usize).for_each(|i| parts[*i] += 1);
+        }
+        self.given.iter_mut().zip(&parts).for_each(|(g, p)| *g = g.saturating_add(*p));
+        parts
+    }
+}
+
+/// A socket's work, divided among those who use it.
+#[derive(Default)]
+struct Shares {
+    ns: Dealer,
+    packets: Dealer,
+    bytes: Dealer,
+}
+
+impl Shares {
+    fn of(&mut self, sum: Sum, users: &[(u32, u64)]) -> Vec<(u32, Sum)> {
+        let ns = self.ns.deal(sum.ns, users);
+        let packets = self.packets.deal(sum.packets, users);
+        let bytes = self.bytes.deal(sum.bytes, users);
+        let part = |i: usize| Sum { ns: ns[i], packets: packets[i], bytes: bytes[i] };
+        users.iter().enumerate().map(|(i, (process, _))| (*process, part(i))).collect()
+    }
 }
 
 #[cfg(test)]
@@ -406,7 +435,19 @@ mod tests {
         used(&mut works, 7, UseKind::Read, 2, 100);
         used(&mut works, 7, UseKind::Write, 3, 9999);
         let rows = found(&mut works);
-        assert_eq!(rows, [(Some(50), Some(1), 666, 6), (Some(50), Some(2), 334, 4)]);
+        assert_eq!(rows, [(Some(50), Some(1), 667, 7), (Some(50), Some(2), 333, 3)]);
+    }
+
+    #[test]
+    fn many_small_sums_are_shared_as_their_sum_is() {
+        let mut works = Charges::default();
+        (1..=300).for_each(|victim| packet(&mut works, 7, 1000 + victim, 1, 1));
+        for (process, bytes) in [(1, 50), (2, 30), (3, 20)] {
+            used(&mut works, 7, UseKind::Read, process, bytes);
+        }
+        let rows = found(&mut works);
+        let of = |p: i32| rows.iter().filter(|r| r.1 == Some(p)).fold((0, 0), |s, r| (s.0 + r.2, s.1 + r.3));
+        assert_eq!([of(1), of(2), of(3)], [(150, 150), (90, 90), (60, 60)]);
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl CpuSample {
 pub struct SampledStack {
     pub at: BootNs,
     pub number: u64,
-    /// Whose addresses they are, 0: the kernel's, which the log's symbols name.
+    /// Whose addresses they are, by the process's number; 0: the kernel's, which the log's symbols name.
     pub process: u32,
     pub frames: Vec<u8>,
 }

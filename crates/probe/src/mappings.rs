@@ -1,10 +1,12 @@
 //! What the addresses of processes mean: which part of which file each executable range is, and what functions a compiler at run time made. A process
-//! is looked at when the first stack of it is logged, and again when a stack has an address that it did not have then; who is gone by then stays without names.
+//! is looked at when the first stack of it is logged, and again when a stack has an address that it did not have then; who is gone by then, or has left its id to
+//! another process, stays without names.
 //!
 //! Nothing is symbolised here: names cost time and memory, and can be found later, on another machine, by build id and offset.
 
+use crate::netlink::processes::started;
 use crate::sys;
-use kpat_model::{BootNs, Mapping, MappingKind};
+use kpat_model::{BootNs, Mapping, MappingKind, ProcessNumber};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -19,12 +21,14 @@ const MOST_OF_A_MAP: u64 = 64 << 20;
 
 #[derive(Default)]
 pub struct Mappings {
+    /// By id: of processes that have the same the last one.
     known: HashMap<u32, Process>,
     /// By device and inode.
     build_ids: HashMap<String, Vec<u8>>,
 }
 
 struct Process {
+    number: ProcessNumber,
     looked: Instant,
     /// Start, end, and whether it is a file's.
     ranges: Vec<(u64, u64, bool)>,
@@ -45,39 +49,40 @@ pub(crate) struct Range {
 
 impl Mappings {
     /// What has to be logged so that the frames of a process's stack have names.
-    pub fn of_stack(&mut self, process: u32, frames: &[u64], at: BootNs) -> Vec<Mapping> {
+    pub fn of_stack(&mut self, process: ProcessNumber, frames: &[u64], at: BootNs) -> Vec<Mapping> {
         let mut new = Vec::new();
-        let known = self.known.get(&process);
+        let known = self.known.get(&process.pid()).filter(|p| p.number == process);
         let missing =
             |p: &Process| frames.iter().any(|f| !p.ranges.iter().any(|(s, e, _)| (*s..*e).contains(f)));
         if known.is_none_or(|p| missing(p) && p.looked.elapsed() >= AGAIN) {
             self.look(process, at, &mut new);
         }
-        if let Some(p) = self.known.get_mut(&process) {
-            functions(process, p, frames, at, &mut new);
+        if let Some(p) = self.known.get_mut(&process.pid()) {
+            functions(p, frames, at, &mut new);
         }
         new
     }
 
     /// That process has ended, or runs another program.
-    pub fn forget(&mut self, process: u32) {
-        self.known.remove(&process);
+    pub fn forget(&mut self, process: ProcessNumber) {
+        self.known.remove(&process.pid());
     }
 
     pub fn forget_all(&mut self) {
         self.known.clear();
     }
 
-    fn look(&mut self, process: u32, at: BootNs, new: &mut Vec<Mapping>) {
+    fn look(&mut self, process: ProcessNumber, at: BootNs, new: &mut Vec<Mapping>) {
         if self.known.len() >= MOST {
             self.known.clear();
         }
-        let ranges = of(process);
+        let pid = process.pid();
+        let ranges = if is_there(pid, at) { of(pid) } else { Vec::new() };
         for r in ranges.iter().filter(|r| !r.path.is_empty()) {
-            let build_id = if r.path.starts_with('/') { self.build_id(process, r) } else { Vec::new() };
+            let build_id = if r.path.starts_with('/') { self.build_id(pid, r) } else { Vec::new() };
             new.push(Mapping {
                 at,
-                process,
+                process: process.0,
                 what: MappingKind::File,
                 start: r.start,
                 length: r.end - r.start,
@@ -87,8 +92,9 @@ impl Mappings {
             });
         }
         let ranges = ranges.iter().map(|r| (r.start, r.end, !r.path.is_empty())).collect();
-        let before = self.known.remove(&process).map(|p| p.functions).unwrap_or_default();
-        self.known.insert(process, Process { looked: Instant::now(), ranges, functions: before });
+        let known = self.known.remove(&pid).filter(|p| p.number == process);
+        let functions = known.map(|p| p.functions).unwrap_or_default();
+        self.known.insert(pid, Process { number: process, looked: Instant::now(), ranges, functions });
     }
 
     fn build_id(&mut self, process: u32, r: &Range) -> Vec<u8> {
@@ -105,6 +111,11 @@ impl Mappings {
         self.build_ids.insert(r.file.clone(), id.clone());
         id
     }
+}
+
+/// Did the process that has this id now run at that time, and not one that had it before?
+fn is_there(pid: u32, at: BootNs) -> bool {
+    started(pid).saturating_mul(sys::ns_per_tick()) <= at.0 as u64
 }
 
 /// None of a process that is gone.
@@ -134,7 +145,7 @@ fn executable(text: &str) -> Vec<Range> {
 }
 
 /// The functions that frames are in, out of the map of the process's compiler.
-fn functions(process: u32, p: &mut Process, frames: &[u64], at: BootNs, new: &mut Vec<Mapping>) {
+fn functions(p: &mut Process, frames: &[u64], at: BootNs, new: &mut Vec<Mapping>) {
     let made = |f: &u64| p.ranges.iter().any(|(s, e, file)| !file && (*s..*e).contains(f));
     let wanted: Vec<u64> = frames.iter().copied().filter(|f| made(f) && !p.functions.contains(f)).collect();
     if wanted.is_empty() {
@@ -142,7 +153,8 @@ fn functions(process: u32, p: &mut Process, frames: &[u64], at: BootNs, new: &mu
     }
     // What is not in it now will not be asked for again.
     p.functions.extend(&wanted);
-    let text = perf_map(process).unwrap_or_default();
+    let process = p.number.0;
+    let text = perf_map(p.number.pid()).unwrap_or_default();
     for (start, length, name) in text.lines().filter_map(function) {
         if wanted.iter().any(|f| (start..start.saturating_add(length)).contains(f)) {
             let (what, offset, build_id) = (MappingKind::Function, 0, Vec::new());
@@ -256,10 +268,14 @@ mod tests {
     fn of_this_very_process() {
         let here = of_this_very_process as *const () as u64;
         let mut mappings = Mappings::default();
-        let new = mappings.of_stack(std::process::id(), &[here], BootNs(1));
+        let own = ProcessNumber(std::process::id());
+        let now = sys::boot_now();
+        assert!(mappings.of_stack(own, &[here], BootNs(1)).is_empty(), "another had its id then");
+        mappings.forget(own);
+        let new = mappings.of_stack(own, &[here], now);
         let m = new.iter().find(|m| (m.start..m.start + m.length).contains(&here)).expect("our own code");
         let exe = std::env::current_exe().expect("a path");
         assert_eq!((m.what, m.name.as_str()), (MappingKind::File, exe.to_str().expect("text")));
-        assert!(mappings.of_stack(std::process::id(), &[here], BootNs(2)).is_empty(), "logged once");
+        assert!(mappings.of_stack(own, &[here], now).is_empty(), "logged once");
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 mod messages;
 mod monitor;
 mod names;
-mod processes;
+pub(crate) mod processes;
 mod radios;
 mod stamps;
 pub use messages::Decoder;

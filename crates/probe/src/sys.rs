@@ -536,6 +536,12 @@ pub fn wait_for_running_code() {
     unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
 }
 
+/// The kernel's unit of times in /proc.
+pub fn ns_per_tick() -> u64 {
+    // SAFETY: no memory is passed.
+    1_000_000_000 / unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64
+}
+
 pub fn boot_now() -> kpat_model::BootNs {
     clock_read(libc::CLOCK_BOOTTIME)
 }

@@ -43,7 +43,7 @@ pub(super) fn inum_of(pid: u32) -> Option<u32> {
 }
 
 /// Ticks since boot.
-fn started(pid: u32) -> u64 {
+pub(crate) fn started(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name may contain anything; 22nd of all, 20th behind it.
     let behind = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);

@@ -5,7 +5,7 @@ use crate::app::Addresses;
 use crate::ring::{Raw, Rings};
 use crate::sampling::Clocks;
 use crate::{sys, wire};
-use kpat_model::{BootNs, Busy, CpuSample, Peer, Purpose, Record, SampledStack};
+use kpat_model::{BootNs, Busy, CpuSample, Peer, ProcessNumber, Purpose, Record, SampledStack};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// `None`: a code that this version does not know.
@@ -86,7 +86,7 @@ impl Sink {
                         tasks.insert(r.h.pid, task(r));
                     }
                     if r.h.pid == r.tgid {
-                        mappings.forget(r.tgid);
+                        mappings.forget(ProcessNumber(r.tgid));
                     }
                     state.encoder.process(&process(r));
                 }
@@ -102,7 +102,7 @@ impl Sink {
                     if r.h.pid == 0 {
                         addresses.extend(frames);
                     } else {
-                        for m in mappings.of_stack(r.h.pid, frames, at) {
+                        for m in mappings.of_stack(ProcessNumber(r.h.pid), frames, at) {
                             mapped += 1;
                             state.encoder.columns(&identity.mapping(m));
                         }

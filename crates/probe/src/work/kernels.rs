@@ -20,13 +20,11 @@ impl Times {
     pub fn read() -> Times {
         const TRIES: usize = 4;
         const NEAR_NS: i64 = 1_000_000;
-        // SAFETY: no memory is passed.
-        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
         let once = || {
             let from = sys::boot_now();
             let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
             let took = sys::boot_now().0 - from.0;
-            (took, Times { at: BootNs(from.0 + took / 2), of: times_of(&text, 1_000_000_000 / ticks) })
+            (took, Times { at: BootNs(from.0 + took / 2), of: times_of(&text, sys::ns_per_tick()) })
         };
         let mut best = once();
         for _ in 1..TRIES {

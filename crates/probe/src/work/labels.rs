@@ -1,6 +1,7 @@
 //! What processes belong to: user and cgroup, logged once for each process and again where it changed. Of processes that were there before it is read
 //! from /proc; of others it comes with their names from the kernel side, so that also those have it that are over when anybody looks.
 
+use crate::sys;
 use crate::{kernel, wire};
 use kpat_model::{BootNs, ProcessLabel, ProcessNumber, Record};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -207,15 +208,13 @@ impl Labels {
         let stat = fs::read_to_string(at.join("stat")).ok()?;
         // The name, in brackets, may have any character in it; the start is the 20th field after it.
         let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
-        // SAFETY: no memory is passed.
-        let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
         let uid = fs::metadata(at).ok()?.uid();
         let path = cgroup_of(pid).unwrap_or_else(|| "/".into());
         let cgroup = self.mount.as_deref().and_then(|m| inode(m, &path)).unwrap_or(0);
         if cgroup != 0 && self.paths.len() < MOST {
             self.paths.insert(cgroup, path);
         }
-        Some(Found { started: ticks * (1_000_000_000 / hz), uid, cgroup, name })
+        Some(Found { started: ticks * sys::ns_per_tick(), uid, cgroup, name })
     }
 }
 
