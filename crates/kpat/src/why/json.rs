@@ -45,7 +45,7 @@ fn opening(logs: &[OfDevice], w: &Why) -> Value {
     let packet = |o: &Opener| {
         json!({
             "device": if logs[o.host].name.is_empty() { None } else { Some(&logs[o.host].name) },
-            "packet_id": o.packet, "verdict": verdict::name(o.verdict),
+            "packet_id": o.packet, "verdict": verdict::name(o.verdict), "drops": o.drops,
             "drop_reason": if o.reason.is_empty() { None } else { Some(&o.reason) },
             "drop_place": if o.place.is_empty() { None } else { Some(&o.place) },
         })

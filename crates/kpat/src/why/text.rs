@@ -123,10 +123,10 @@ fn opening(logs: &[OfDevice], w: &Why) -> Option<String> {
         device => format!("packet {} of {device}", o.packet),
     };
     let refusal = w.opening.refusals.first().map(named);
-    if let Some((first, dropped, of)) = w.opening.dropped() {
+    if let Some((first, times)) = w.opening.dropped() {
         let mut text = named(first);
-        if of > 1 {
-            text = format!("{dropped} of {of}, first {text}");
+        if times > 1 {
+            text = format!("{times} times, first {text}");
         }
         if !first.reason.is_empty() {
             text += &format!(": {}", first.reason);

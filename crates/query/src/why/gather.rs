@@ -105,6 +105,18 @@ impl Gathered {
         all.last().map(|last| (first.from_ns, last.to_ns))
     }
 
+    /// The log has no state of it, and its packets show that nobody ever answered.
+    pub fn never_connected(&mut self, socket: &SocketRow) {
+        self.held.push(HeldBy {
+            from_ns: socket.first_ns,
+            to_ns: socket.last_ns,
+            held: Held::Handshake,
+            wants: false,
+            repairs: false,
+            queued: false,
+        });
+    }
+
     /// When what nobody has read ceases to wait.
     pub fn over_ns(&self) -> i64 {
         self.reset_ns.unwrap_or(self.last_ns).min(self.last_ns)

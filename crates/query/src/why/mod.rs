@@ -352,7 +352,16 @@ pub fn why(hosts: &[Host<'_>], at: usize, socket: &SocketRow, progress: Progress
             ..end.socket.clone()
         },
     });
-    let gathered = gather::gather(hosts[at].store, &sender, peer.as_ref(), elsewhere.as_ref(), progress)?;
+    let mut gathered = gather::gather(hosts[at].store, &sender, peer.as_ref(), elsewhere.as_ref(), progress)?;
+    let mut opening = Opening::default();
+    if gathered.writes.is_empty() && gathered.states == 0 && sender.peer_port != 0 {
+        // The tracepoint of what is sent again is silent where sending failed (6.1, 6.12), as of a SYN that this host itself drops: what is known is when
+        // the socket changed its state, and its packets.
+        opening = opening::find(hosts, at, &sender, sender.first_ns, sender.last_ns)?;
+        if !opening.is_empty() && opening.answers.iter().all(Opener::is_dropped) {
+            gathered.never_connected(&sender);
+        }
+    }
     if gathered.writes.is_empty() && gathered.handshake().is_none() {
         return Ok(None);
     }
@@ -360,7 +369,10 @@ pub fn why(hosts: &[Host<'_>], at: usize, socket: &SocketRow, progress: Progress
     let mut why = sums::sums(&sender, peer.as_ref(), &gathered, bound_ns);
     packets::find(hosts[at].store, &sender, &mut why.slowest)?;
     if let Some((from, to)) = gathered.handshake().filter(|_| why.writes() == 0 || why.opens_late()) {
-        why.opening = opening::find(hosts, at, &sender, from, to)?;
+        if opening.is_empty() {
+            opening = opening::find(hosts, at, &sender, from, to)?;
+        }
+        why.opening = opening;
         why.refused |= !why.opening.refusals.is_empty();
     }
     why.host = at;

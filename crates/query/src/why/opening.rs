@@ -4,6 +4,7 @@ use crate::app::connections::Host;
 use crate::codes::verdict;
 use crate::error::Result;
 use crate::store::Store;
+use kpat_model::EventKind;
 use kpat_store::NULL;
 use kpat_store::tables::{FootprintRow, SocketRow};
 use std::collections::BTreeMap;
@@ -23,6 +24,8 @@ pub struct Opener {
     pub host: usize,
     pub packet: i64,
     pub verdict: i32,
+    /// How often it was dropped, whatever became of it at last: what is sent again may lie in the same buffer, and is one packet then.
+    pub drops: usize,
     /// Why it was dropped, and where in the kernel; empty: not dropped, or not known.
     pub reason: String,
     pub place: String,
@@ -30,7 +33,7 @@ pub struct Opener {
 
 impl Opener {
     pub fn is_dropped(&self) -> bool {
-        self.verdict == verdict::DROPPED
+        self.drops > 0
     }
 }
 
@@ -45,13 +48,17 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// The first that a kernel dropped, and of how many SYNs, or answers, of that log so many were.
-    pub fn dropped(&self) -> Option<(&Opener, usize, usize)> {
+    /// The first SYN, or else answer, that a kernel dropped, and how often that kernel did so.
+    pub fn dropped(&self) -> Option<(&Opener, usize)> {
         [&self.syns, &self.answers].into_iter().find_map(|all| {
             let first = all.iter().find(|o| o.is_dropped())?;
-            let there = || all.iter().filter(|o| o.host == first.host);
-            Some((first, there().filter(|o| o.is_dropped()).count(), there().count()))
+            let there = all.iter().filter(|o| o.host == first.host && o.is_dropped());
+            Some((first, there.map(|o| o.drops).sum()))
         })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.syns.is_empty() && self.answers.is_empty() && self.refusals.is_empty()
     }
 
     /// A SYN that came to the other end's transport layer, of which nothing came back: a listener whose queue is full does not answer.
@@ -117,15 +124,21 @@ pub(super) fn find(
         };
         let detail = hosts[host].store.packet(packet)?;
         let p = &detail.packet;
-        let dropped = p.drop_reason.filter(|_| p.verdict == verdict::DROPPED);
-        let of =
-            detail.events.iter().rev().find(|e| !e.place.is_empty() && Some(e.event.a as i32) == dropped);
+        // A bridge's other copies are dropped by hosts that they are not for.
+        let drops = || {
+            let all = detail.events.iter().filter(|e| e.event.kind == EventKind::Drop as i32);
+            all.filter(|e| e.reason != "OTHERHOST")
+        };
+        let first = drops().next();
+        let is_dropped = p.verdict == verdict::DROPPED;
+        let reason = first.map(|e| e.reason.clone()).or(detail.drop_reason.clone().filter(|_| is_dropped));
         all.push(Opener {
             host,
             packet,
             verdict: p.verdict,
-            reason: dropped.and(detail.drop_reason.clone()).unwrap_or_default(),
-            place: of.map(|e| e.place.clone()).unwrap_or_default(),
+            drops: drops().count().max(is_dropped.into()),
+            reason: reason.unwrap_or_default(),
+            place: first.map(|e| e.place.clone()).unwrap_or_default(),
         });
     }
     Ok(out)
