@@ -87,10 +87,7 @@ def roles(tool) -> dict:
 
     def preforks(j: dict, out: dict):
         """Workers that share a listening socket."""
-        l = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        l.bind(("", j["port"]))
-        l.listen(64)
+        l = tool.listener(j["port"])
         l.setblocking(False)
         (over, w_over), (stop, w_stop) = os.pipe(), os.pipe()
         yield
@@ -125,10 +122,7 @@ def roles(tool) -> dict:
 
     def pool(j: dict, out: dict):
         """One thread waits for what comes, others read it."""
-        l = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        l.bind(("", j["port"]))
-        l.listen(64)
+        l = tool.listener(j["port"])
         yield
         poll, open_, todo, lock = select.epoll(), {}, queue.Queue(), threading.Lock()
         once = select.EPOLLIN | select.EPOLLONESHOT

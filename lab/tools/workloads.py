@@ -194,11 +194,16 @@ def udp_writer(j: dict, out: dict):
     out["sent"] = j["count"]
 
 
-def tcp_reader(j: dict, out: dict):
+def listener(port: int) -> socket.socket:
     l = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    l.bind(("", j["port"]))
+    l.bind(("", port))
     l.listen(64)
+    return l
+
+
+def tcp_reader(j: dict, out: dict):
+    l = listener(j["port"])
     yield
     out["bytes"] = 0
     for _ in range(j.get("connections", 1)):

@@ -134,7 +134,10 @@ fn opening(logs: &[OfDevice], w: &Why) -> Option<String> {
         if !first.place.is_empty() {
             text += &format!(" at {}", first.place);
         }
-        return Some(refusal.map_or_else(|| text.clone(), |r| format!("{r}, in answer to {text}")));
+        return Some(match refusal {
+            Some(refusal) => format!("{refusal}, in answer to {text}"),
+            None => text,
+        });
     }
     refusal.or_else(|| w.opening.unanswered().map(named))
 }
