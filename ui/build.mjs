@@ -1,6 +1,7 @@
 // Builds the page, or builds and runs tests. Nothing here is shipped.
 //   node build.mjs               src/app -> dist/{index.html,app.js,app.css}; a file that did not change is not touched
-//   node build.mjs --test DIR    bundles every DIR/**/*.test.ts for node and runs them with node's own test runner
+//   node build.mjs --test DIR [--only NAME]
+//                                bundles every DIR/**/*.test.ts for node and runs them, or the one of that name, with node's own test runner
 import { build } from "esbuild";
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -46,8 +47,8 @@ async function page() {
   if (size > PAGE_LIMIT) throw new Error(`the page has ${size} bytes compressed, ${PAGE_LIMIT} are the limit`);
 }
 
-async function tests(dir, names) {
-  const found = files(dir).filter((f) => /\.test\.tsx?$/.test(f) && (!names.length || names.some((n) => f.includes(n))));
+async function tests(dir, only) {
+  const found = files(dir).filter((f) => /\.test\.tsx?$/.test(f));
   if (!found.length) throw new Error(`no test in ${dir}`);
   const outdir = `node_modules/.cache/${dir.replaceAll("/", "-")}`;
   rmSync(outdir, { recursive: true, force: true });
@@ -67,9 +68,10 @@ async function tests(dir, names) {
     outExtension: { ".js": ".mjs" },
     logLevel: "warning",
   });
-  const run = spawnSync(process.execPath, ["--enable-source-maps", "--test-reporter=tap", "--test", ...files(outdir)], { stdio: "inherit" });
+  const named = only ? [`--test-name-pattern=^${only.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`] : [];
+  const run = spawnSync(process.execPath, ["--enable-source-maps", "--test-reporter=tap", ...named, "--test", ...files(outdir)], { stdio: "inherit" });
   process.exitCode = run.status ?? 1;
 }
 
-const [flag, dir, ...names] = process.argv.slice(2);
-await (flag === "--test" ? tests(dir, names) : page());
+const [flag, dir, only, name] = process.argv.slice(2);
+await (flag === "--test" ? tests(dir, only === "--only" ? name : "") : page());

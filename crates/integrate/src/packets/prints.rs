@@ -53,10 +53,18 @@ struct Buffers {
     replaced_at: Option<i64>,
     /// Its last footprint, of each; none where there is only one buffer.
     last: Vec<FootprintRecord>,
-    /// In which of them an skb's data were last, by its tag.
-    of: Vec<(u16, usize)>,
+    /// In which of them an skb's data were last.
+    of: Vec<Holder>,
     /// The one whose place was last in the list of prints.
     shown: usize,
+}
+
+/// An skb, by its tag, the buffer in which its data were last, and the namespace.
+#[derive(Clone, Copy)]
+struct Holder {
+    tag: u16,
+    buffer: usize,
+    netns: u32,
 }
 
 /// More copies than this are not told apart.
@@ -64,7 +72,14 @@ const MAX_BUFFERS: usize = 8;
 
 impl Buffers {
     fn of(&self, tag: u16) -> Option<usize> {
-        self.of.iter().find(|o| o.0 == tag).map(|o| o.1)
+        self.of.iter().find(|o| o.tag == tag).map(|o| o.buffer)
+    }
+
+    /// In which of several an skb's data are that is seen in this namespace, as far as can be told: of one that was not seen before, it was cloned of one that
+    /// was there. What is changed for one device is copied for it, so the others are clones of what was first.
+    fn probably(&self, tag: u16, netns: u32) -> usize {
+        let there = || self.of.iter().filter(|o| o.netns == netns).map(|o| o.buffer).min();
+        self.of(tag).or_else(there).unwrap_or(self.shown)
     }
 
     /// Which one this footprint is of, which is the last of it from now on; `before`: the one before, of any.
@@ -77,15 +92,12 @@ impl Buffers {
         if new {
             self.last.push(*record);
         }
-        let known = self.of.iter().position(|o| o.0 == record.skb_tag);
-        let buffer = match known {
-            _ if new => self.last.len() - 1,
-            Some(n) => self.of[n].1,
-            None => self.shown,
-        };
-        match known {
-            Some(n) => self.of[n].1 = buffer,
-            None if self.of.len() < MAX_BUFFERS => self.of.push((record.skb_tag, buffer)),
+        let (tag, netns) = (record.skb_tag, record.netns);
+        let buffer = if new { self.last.len() - 1 } else { self.probably(tag, netns) };
+        let holder = Holder { tag, buffer, netns };
+        match self.of.iter().position(|o| o.tag == tag) {
+            Some(known) => self.of[known] = holder,
+            None if self.of.len() < MAX_BUFFERS => self.of.push(holder),
             None => {}
         }
         if let Some(last) = self.last.get_mut(buffer) {
@@ -97,7 +109,7 @@ impl Buffers {
     /// The buffer that an skb of this tag lies in was freed. Whether there is another one.
     fn freed(&mut self, tag: u16) -> bool {
         let Some(buffer) = self.of(tag).filter(|_| self.last.len() > 1) else { return false };
-        self.of.retain(|o| o.1 != buffer);
+        self.of.retain(|o| o.buffer != buffer);
         !self.of.is_empty()
     }
 
@@ -191,7 +203,7 @@ impl Prints {
 
     /// What the footprint is at another device; `None` if there is none, because it was lost.
     pub(super) fn at_place(&self, place: &Place) -> Option<FootprintRecord> {
-        let buffer = self.buffers.of(place.skb_tag).and_then(|b| self.buffers.last.get(b));
+        let buffer = self.buffers.last.get(self.buffers.probably(place.skb_tag, place.netns));
         let mut f = *buffer.or(self.newest.as_deref())?;
         f.at = place.at;
         (f.ifindex, f.netns, f.link_type) = (place.ifindex, place.netns, place.link_type);
@@ -268,6 +280,33 @@ mod tests {
         assert_eq!(p.device_at(70), Some((6, 2)), "nothing was recorded of it since");
         assert!(p.freed(FIRST), "the copy is left");
         assert!(!p.freed(COPY), "and was the last");
+        // The bridge's next port: a clone of what came to the bridge, not of the copy that went through its own.
+        const NEXT: u16 = 0x300;
+        let mut p = Prints::default();
+        let sum = |at, netns, ifindex, tag, header| FootprintRecord {
+            header: HeaderBytes::new(&[header]),
+            ..record(at, netns, ifindex, tag)
+        };
+        add(&mut p, sum(10, 5, 2, FIRST, 1));
+        add(&mut p, sum(20, 5, 3, COPY, 1));
+        p.replaced(30);
+        add(&mut p, sum(30, 5, 3, COPY, 2));
+        add(&mut p, sum(40, 6, 2, COPY, 2));
+        let place = |at, netns, ifindex| Place {
+            packet: PacketId(1),
+            at: BootNs(at),
+            ifindex,
+            netns,
+            link_type: 1,
+            skb_tag: NEXT,
+        };
+        for (at, netns, ifindex) in [(50, 5, 4), (60, 7, 2)] {
+            let at_next = p.at_place(&place(at, netns, ifindex)).unwrap();
+            assert_eq!(at_next.header.as_slice(), [1], "as in the buffer that came to the bridge");
+            add(&mut p, at_next);
+        }
+        p.turn_to(COPY, 70);
+        assert_eq!(p.device_at(70), Some((6, 2)), "where the copy was, wherever the clone went");
         let mut one = Prints::default();
         add(&mut one, record(10, 4, 2, FIRST));
         one.turn_to(COPY, 20);
