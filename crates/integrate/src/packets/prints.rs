@@ -302,7 +302,7 @@ mod tests {
         };
         for (at, netns, ifindex) in [(50, 5, 4), (60, 7, 2)] {
             let at_next = p.at_place(&place(at, netns, ifindex)).unwrap();
-            assert_eq!(at_next.header.as_slice(), [1], "as in the buffer that came to the bridge");
+            assert_eq!(at_next.header[..], [1], "as in the buffer that came to the bridge");
             add(&mut p, at_next);
         }
         p.turn_to(COPY, 70);
