@@ -16,6 +16,8 @@ use kpat_store::tables::*;
 
 /// Two programs of one moment are not further apart, but for a long interrupt.
 const APART_NS: i64 = 1_000_000;
+/// So many packets before one, and so many behind it, are asked for its address.
+const NEAR: usize = 64;
 const UDP: [i32; 2] = [17, 136];
 /// Functions with one of the tracepoints in them: what sends, and what receives (net/core/dev.c).
 const CALLS: [&str; 5] = [
@@ -256,13 +258,23 @@ impl Datagrams {
 
 /// When the other recording's program ran for the packet that this CPU had at `at_ns`. All in order of time.
 fn between(at_ns: i64, points: &[Passing], seen: &[Passing]) -> (i64, i64) {
-    let gaps = |s: &Passing| {
-        let behind = points.partition_point(|p| p.at_ns <= s.at_ns);
-        let before = behind.checked_sub(1).map_or(i64::MAX, |i| s.at_ns - points[i].at_ns);
-        (before, points.get(behind).map_or(i64::MAX, |p| p.at_ns - s.at_ns))
+    // One that came late is nearer to the next packet; where few are seen it is the most of them. The next has another address, mostly.
+    let later = |s: &Passing, own: bool| {
+        let (before, behind) = points.split_at(points.partition_point(|p| p.at_ns <= s.at_ns));
+        let same = |p: &&Passing| !own || p.tag == s.tag;
+        let last = before.iter().rev().take(NEAR).find(same).map(|p| s.at_ns - p.at_ns);
+        let next = behind.iter().take(NEAR).find(same).map(|p| p.at_ns - s.at_ns);
+        (last.is_some() || next.is_some()).then(|| last.unwrap_or(i64::MAX) <= next.unwrap_or(i64::MAX))
     };
-    let later = seen.iter().filter(|s| gaps(s).0 <= gaps(s).1).count();
-    if 2 * later >= seen.len() {
+    let votes = |own: bool| {
+        let of_each = seen.iter().filter_map(|s| later(s, own));
+        of_each.fold((0, 0), |(later, all), l| (later + usize::from(l), all + 1))
+    };
+    let (later, all) = match votes(true) {
+        (_, 0) => votes(false),
+        own => own,
+    };
+    if 2 * later >= all {
         let behind = points.partition_point(|p| p.at_ns <= at_ns);
         (at_ns, points.get(behind).map_or(i64::MAX, |p| p.at_ns - 1))
     } else {
@@ -289,5 +301,12 @@ mod tests {
         // the other way round
         let seen = [at(997), at(1100), at(2997)];
         assert_eq!(between(2000, &points, &seen), (1001, 2000));
+        // the only one that was seen, and late: it has the address of the one before
+        let of = |at_ns, tag| Passing { tag, ..at(at_ns) };
+        let points = [of(1000, 1), of(2000, 2)];
+        assert_eq!(between(1000, &points, &[of(1900, 1)]), (1000, 1999));
+        assert_eq!(between(2000, &points, &[of(1100, 2)]), (1001, 2000));
+        // the address says nothing of a clone
+        assert_eq!(between(1000, &points, &[of(1100, 3)]), (1000, 1999));
     }
 }
