@@ -150,9 +150,9 @@ static __always_inline bool of_another_family(struct sk_buff *skb)
 }
 
 /*
- * For so long after a device received it headers name the packet that had them (65,536 identifications last longer up to
- * 3 M packets/s), and so long still when it was freed: it may have been copied before. A packet that was received, and is seen in another
- * buffer before it is sent, may have waited for its neighbour's address in between: each that comes later with the same headers was received later, too.
+ * For so long after a device received it headers name the packet that had them (65,536 identifications last longer up to 3 M packets/s), and so long still
+ * when it was freed: it may have been copied before. A packet that was received, and is seen in another buffer before it is sent, may have waited for its
+ * neighbour's address in between: each that comes later with the same headers was received later, too.
  */
 #define SAME_PACKET_US 20000ULL
 #define WAITING_PACKET_US 10000000ULL
@@ -186,10 +186,8 @@ static __always_inline u64 received_by(u64 dev)
 	return dev ? seen_device(dev, kread((struct net_device *)dev, ifindex)) : 0;
 }
 
-/*
- * What has headers that name nothing is known again by its skb, too, which stays the same where its buffer is exchanged; where an
- * skb of its own is made for it first, by the headers alone. Named headers have an identification in the same bits, which those seldom meet, and then others differ.
- */
+/* What has headers that name nothing is known again by its skb, too, which stays the same where its buffer is exchanged; where an skb of its own is made for it
+ * first, by the headers alone. Named headers have an identification in the same bits, which those seldom meet, and then others differ. */
 static __always_inline u64 name_by(u64 ident, u64 by)
 {
 	return !ident || names_packet(ident) ? ident : (ident & ~(0xffffULL << 48)) ^ by * 0x9e3779b97f4a7c15ULL;
@@ -205,21 +203,37 @@ static __always_inline u64 name_alone(u64 ident)
 	return name_by(ident, 1);
 }
 
+static __always_inline u64 last_use(u64 seen)
+{
+	return seen & SEEN_FREED ? 0 : seen & SEEN_TIME;
+}
+
 /*
- * A sender counts its identifications up, so packets that follow each other have slots that do: half of them need no line of memory that is not
- * at hand, and the processor foresees the next. Of TCP's sequence number only what stays the same for a while moves a flow's slots. NULL: there is no identity.
+ * The slot of this name, else the one that it would get: of the two of a set what was seen before the other, so what waits is found again while few others come.
+ * A sender counts its identifications up, so packets that follow each other have slots that do: half of them need no line of memory that is not at hand, and
+ * the processor foresees the next. Of TCP's sequence number only what stays the same for a while moves a flow's slots. NULL: there is no identity.
  */
 static __always_inline struct ident_entry *ident_slot(u64 ident, u64 name)
 {
 	u64 flow = name & ~(0xffffULL << 32);
-	u32 at;
+	struct ident_entry *own, *other;
+	struct ident_set *set;
+	u32 at, place;
 
 	if (!ident)
 		return NULL;
 	if (names_packet(ident) && (ident >> 56 == PROTO_TCP || ident >> 56 == IDENT_TCP6))
 		flow &= 0xff000000ff000000ULL;
-	at = ((flow * 0x9e3779b97f4a7c15ULL >> 40) + swap16(name >> 32)) & (IDENTS - 1);
-	return bpf_map_lookup_elem(&idents, &at);
+	place = (flow * 0x9e3779b97f4a7c15ULL >> 40) + swap16(name >> 32);
+	at = place / IDENT_WAYS & (IDENT_SETS - 1);
+	set = bpf_map_lookup_elem(&idents, &at);
+	if (!set)
+		return NULL;
+	own = &set->way[place & 1];
+	if (own->ident == name)
+		return own;
+	other = &set->way[~place & 1];
+	return other->ident == name || last_use(other->seen) < last_use(own->seen) ? other : own;
 }
 
 static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
@@ -253,22 +267,29 @@ static __always_inline bool says_nothing(u64 ident)
 	return has_filter && ident >> 56 && !(ident >> 48 & 0xff);
 }
 
+/* The slot of this name, if it can be this packet's. */
+static __always_inline struct ident_entry *again_by(u64 name, u64 ident, struct sk_buff *skb, u32 what)
+{
+	struct ident_entry *s = ident_slot(ident, name);
+
+	if (!s || s->ident != name || is_another(s->turn, ident, skb, what))
+		return NULL;
+	return names_packet(ident) || (!says_nothing(ident) && skb_goes_on(s, skb, what)) ? s : NULL;
+}
+
 /*
  * With guess_reuse: the packet that had these headers a moment ago, 0: none. It is another one where that packet cannot have come this way: a sender
  * gives segments of successive large packets the same identifications.
  */
 static __noinline u64 known_again(struct sk_buff *skb, u64 ident, u32 what, u64 now)
 {
-	u64 name = name_of(ident, skb), reach;
-	struct ident_entry *s = ident_slot(ident, name);
+	struct ident_entry *s = again_by(name_of(ident, skb), ident, skb, what);
+	u64 reach;
 
-	if (s && s->ident != name && !names_packet(ident)) {
-		name = name_alone(ident);
-		s = ident_slot(ident, name);
-	}
-	if (!s || s->ident != name || is_another(s->turn, ident, skb, what))
-		return 0;
-	if (!names_packet(ident) && (says_nothing(ident) || !skb_goes_on(s, skb, what)))
+	/* Its skb's address may have been another copy's before. */
+	if (!s && !names_packet(ident))
+		s = again_by(name_alone(ident), ident, skb, what);
+	if (!s)
 		return 0;
 	if (s->seen & SEEN_FREED)
 		reach = FREED_PACKET_US;
@@ -315,7 +336,6 @@ static __always_inline void goes_on_in_copy(struct packet_entry *e, u64 now)
 static __always_inline void soon_unknown(struct packet_entry *e, struct sk_buff *skb, u64 now)
 {
 	struct ident_entry *s = slot_of(e, skb);
-
 	if (s)
 		s->seen = SEEN_FREED | (s->seen & SEEN_DEVICE) | seen_time(now);
 }

@@ -95,12 +95,16 @@ struct ident_entry {
 	u64 seen; /* when, and what else SEEN_* of again.bpf.h say */
 	u64 turn; /* of that packet */
 };
-#define IDENTS 65536
+#define IDENT_WAYS 2
+#define IDENT_SETS 32768
+struct ident_set {
+	struct ident_entry way[IDENT_WAYS];
+};
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, IDENTS);
+	__uint(max_entries, IDENT_SETS);
 	__type(key, u32);
-	__type(value, struct ident_entry);
+	__type(value, struct ident_set);
 } idents SEC(".maps");
 
 /* Headers of received 802.11 frames that are not packets of the log yet, by the address of the buffer. */
