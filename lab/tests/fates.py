@@ -25,7 +25,7 @@ DEL, DROP = "delivered", "dropped"
 # A neighbour that does not answer is asked for three seconds, and the log's last moments are *in-flight*.
 PATIENCE = 4.5
 # Networks that showed a fault each.
-SEEDS = (100, 101, 107, 115, 122)
+SEEDS = (100, 101, 107, 115, 122, 723, 760)
 SEEDS_INSIDE = range(301, 302)
 MODULES = "veth bridge macvlan ipvlan 8021q vxlan geneve ip_gre nf_tables nft_limit nft_reject_inet nft_nat nft_redir"
 ROUTER_RULES = """
