@@ -17,6 +17,7 @@
 #define TCP_CLOSE_WAIT 8
 #define TCP_LISTEN 10
 #define MSG_PEEK 2
+#define MSG_ERRQUEUE 0x2000
 #define PF_KTHREAD 0x00200000
 #define NET_RX 3
 #define BLOCK 4
@@ -67,7 +68,7 @@ struct packet {
 	u32 header[HEADER_WORDS]; /* its first bytes */
 	struct target also[TARGETS]; /* whose it is, too */
 	u32 net; /* the number of its network namespace, where the addresses are of the loopback device */
-	u32 pad;
+	u32 ports; /* of a datagram's first fragment by IPv6, where they are behind these bytes */
 	u64 dev; /* where it came */
 };
 #define PACKETS 64 /* as many as a device's poll brings: a power of two */

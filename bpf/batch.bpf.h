@@ -145,34 +145,43 @@ __noinline int becomes_quoted(u32 at, u64 skb)
 	return 0;
 }
 
-static __always_inline void arrives(struct account *a, u64 skb)
+/* What a packet is when it comes through a device. */
+static __always_inline void look_at(struct account *a, u32 at, u64 skb)
 {
-	struct packet *p = packet_at(a, a->arrived);
+	struct packet *p = packet_at(a, at);
 
-	p->socket = p->which = p->ns = 0;
-	p->purpose = p->flags = 0;
 	p->bytes = kread((struct sk_buff *)skb, len);
 	p->net = 0;
 	p->dev = kread_ptr((struct sk_buff___device *)skb, dev);
 	if (!header_of(p->header, kread_ptr((struct sk_buff *)skb, data)))
 		p->header[0] = 0;
 	else if (is_error(p->header))
-		becomes_quoted(a->arrived, skb);
+		becomes_quoted(at, skb);
+	p->ports = first_fragments_ports(p->header, skb);
 	p->net = net_of(p->header, skb);
 	p->several = is_of_several(p->header, skb);
 	p->parts = parts_of(skb);
+}
+
+static __always_inline void arrives(struct account *a, u64 skb)
+{
+	struct packet *p = packet_at(a, a->arrived);
+
+	p->socket = p->which = p->ns = 0;
+	p->purpose = p->flags = 0;
+	look_at(a, a->arrived, skb);
 	p->skb = skb;
 	a->arrived++;
 	a->came = 1;
 }
 
-/* Which one has this buffer; -1: none. What the kernel sends itself may lie where one was that it was done with unseen, and has not come from a device. */
-__noinline int packet_by_skb(u64 skb)
+/* Which one has this buffer; -1: none. */
+__noinline int at_hand_by_skb(u64 skb)
 {
 	struct account *a = this_account();
 	u32 n, over;
 
-	if (!a || !skb || !kread((struct sk_buff *)skb, skb_iif))
+	if (!a)
 		return -1;
 	n = at_hand(a);
 	over = a->over;
@@ -191,6 +200,37 @@ __noinline int packet_by_skb(u64 skb)
 			return (over + i) & NUMBER;
 	}
 	return -1;
+}
+
+/* The same: what the kernel sends itself may lie where one was that it was done with unseen, and has not come from a device. */
+static __always_inline int packet_by_skb(u64 skb)
+{
+	return skb && kread((struct sk_buff *)skb, skb_iif) ? at_hand_by_skb(skb) : -1;
+}
+
+/*
+ * One that nothing was done with comes again, by a further device (a tunnel's in which it was, a bridge's) or as what was in it: it is the same packet, and what it is now. But a
+ * buffer of one that was done with unseen may be another's.
+ */
+static __noinline int comes_again(struct account *a, u64 skb)
+{
+	struct packet *p;
+	bool is_last;
+	int at;
+
+	if (!a || !at_hand(a))
+		return 0;
+	at = at_hand_by_skb(skb);
+	if (at < 0)
+		return 0;
+	p = packet_at(a, at);
+	is_last = a->came && at == (int)((a->arrived - 1) & NUMBER);
+	if (!is_untouched(p))
+		return 0;
+	if (!is_last && p->dev == kread_ptr((struct sk_buff___device *)skb, dev) && p->bytes == kread((struct sk_buff *)skb, len))
+		return 0;
+	look_at(a, at, skb);
+	return 1;
 }
 
 /* A socket, as far as packets' headers say the same of themselves. */
@@ -223,7 +263,6 @@ static __always_inline bool is_opaque(u32 protocol)
 	case 4: /* IPv4 in it */
 	case 41: /* IPv6 in it */
 	case 43: /* IPv6: routing */
-	case FRAGMENT6:
 	case 47: /* GRE */
 	case 50: /* ESP */
 	case 51: /* AH */
@@ -240,6 +279,8 @@ static __always_inline u32 fits_socket(u32 *header, struct receiver *r)
 
 	if (is4)
 		protocol = header[2] >> 8 & 0xff;
+	else if (is_of6(header, FRAGMENT6))
+		protocol = header[10] & 0xff;
 	else if ((header[0] & 0xf0) == 0x60)
 		protocol = header[1] >> 16 & 0xff;
 	else
@@ -250,7 +291,7 @@ static __always_inline u32 fits_socket(u32 *header, struct receiver *r)
 		return is_opaque(protocol) ? MAY_FIT : FITS_NOT;
 	if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
 		return FITS;
-	if (is4 && ((header[0] & 0x0f) != 5 || header[1] & __builtin_bswap32(MORE_FRAGMENTS | 0x1fff)))
+	if (is_fragment(header) || (is4 && (header[0] & 0x0f) != 5))
 		return MAY_FIT;
 	ports = __builtin_bswap32(header[is4 ? 5 : 10]);
 	if ((ports & 0xffff) != r->port || (r->from_port && ports >> 16 != r->from_port))

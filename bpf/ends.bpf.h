@@ -249,22 +249,33 @@ static __always_inline bool is_fragment(u32 *header)
 	return (header[0] & 0xf0) == 0x60 && (header[1] >> 16 & 0xff) == FRAGMENT6;
 }
 
+/* The first fragment of a datagram of IPv6 has a header more before its ports; 0: it is none. */
+static __always_inline u32 first_fragments_ports(u32 *header, u64 skb)
+{
+	u32 ports = 0;
+
+	if (is_of6(header, FRAGMENT6) && (header[10] & 0xff) == IPPROTO_UDP && !(header[10] >> 16 & __builtin_bswap16(0xfff8)))
+		bpf_probe_read_kernel(&ports, sizeof(ports), (void *)kread_ptr((struct sk_buff *)skb, data) + HEADER_WORDS * sizeof(u32));
+	return ports;
+}
+
 /* The socket of a datagram, or of its first fragment, by its addresses, else by the port to which it came. */
 static __noinline u64 socket_of_datagram(struct packet *p)
 {
 	u64 key, *cookie;
-	u32 net;
+	u32 net, both;
 
 	if (!p)
 		return 0;
-	key = by_header(p->header, p->net, IPPROTO_UDP);
+	both = __builtin_bswap32(p->ports ?: p->header[is_of4(p->header, IPPROTO_UDP) ? 5 : 10]);
+	key = p->ports ? datagram_way(p->net, mixed4(p->header + 2), both >> 16, both & 0xffff) : by_header(p->header, p->net, IPPROTO_UDP);
 	if (!key)
 		return 0;
 	cookie = bpf_map_lookup_elem(&connections, &key);
 	if (cookie)
 		return *cookie;
 	net = p->dev ? net_number(kread_ptr((struct net_device___net *)p->dev, nd_net.net)) : 0;
-	key = port_of(net, __builtin_bswap32(p->header[is_of4(p->header, IPPROTO_UDP) ? 5 : 10]) & 0xffff);
+	key = port_of(net, both & 0xffff);
 	cookie = bpf_map_lookup_elem(&ports, &key);
 	return cookie ? *cookie : 0;
 }

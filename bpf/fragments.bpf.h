@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Fragments at hand are whose their datagram is when it is whole, and stay at hand until then as long as the same task is on the CPU. When another one comes they are of the port
- * that the first one names, and those that follow are of the same datagram. Fragments of IPv6, whose ports are behind a header more, are then nobody's.
+ * that the first one names, and those that follow are of the same datagram.
  */
 #ifndef KPAT_FRAGMENTS_H
 #define KPAT_FRAGMENTS_H

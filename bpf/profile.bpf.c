@@ -138,7 +138,6 @@ SEC("raw_tp/netif_receive_skb")
 int work_netif_receive_skb(u64 *ctx)
 {
 	struct account *a = this_account();
-	struct packet *last;
 
 	if (!a)
 		return 0;
@@ -147,10 +146,8 @@ int work_netif_receive_skb(u64 *ctx)
 		poll_begins(a);
 	if (!receiving(a))
 		return 0;
-	last = packet_at(a, a->arrived - 1);
-	if (a->came && last->skb == ctx[0] && is_untouched(last))
-		return 0;
-	comes(a, ctx[0]);
+	if (!comes_again(a, ctx[0]))
+		comes(a, ctx[0]);
 	return 0;
 }
 

@@ -104,8 +104,8 @@ static __noinline u64 keep_alsos(struct account *a, struct packet *p, u32 all)
 	return ns;
 }
 
-/* One packet is done with. */
-static __always_inline int packet_is_over(struct account *a, u32 at)
+/* One packet is done with. `skb`: of one that a task received itself, into whose end a softirq may come and charge it; else 0. */
+static __always_inline int packet_is_over(struct account *a, u32 at, u64 skb)
 {
 	u64 ns, socket, last;
 	u32 alsos, purpose, lot, bytes;
@@ -124,9 +124,9 @@ static __always_inline int packet_is_over(struct account *a, u32 at)
 	}
 	if (purpose == KP_FOR_DROP || purpose == KP_FOR_FORWARD)
 		socket = p->which;
-	if (!*(volatile u32 *)&a->polls)
+	if (!skb)
 		p->skb = 0;
-	else if (!take(&p->skb)) /* a softirq came upon the task, and this is done */
+	else if (__sync_val_compare_and_swap(&p->skb, skb, 0) != skb)
 		return 0;
 	last = purpose == KP_FOR_SOCKET ? socket : WITHOUT_SOCKET | purpose;
 	if (alsos) {
@@ -200,12 +200,14 @@ __noinline int at_cut(u32 at, u32 all)
 {
 	struct account *a = this_account();
 	struct packet *p;
-	u64 part;
+	u64 part, skb, of_task;
 
 	if (!a)
 		return 0;
+	of_task = *(volatile u32 *)&a->polls;
 	p = packet_at(a, at);
-	if (!p->skb)
+	skb = *(volatile u64 *)&p->skb;
+	if (!skb)
 		return 0;
 	if (p->settled) {
 		part = a->found > 1 ? a->span_part : a->span_ns;
@@ -219,7 +221,7 @@ __noinline int at_cut(u32 at, u32 all)
 			a->left = at + 1;
 		return 0;
 	}
-	return packet_is_over(a, at);
+	return packet_is_over(a, at, of_task ? skb : 0);
 }
 
 /* The next packet comes, or no more in this frame (NO_MORE: but what is in fragments may become whole), or ALL are done with. */

@@ -62,12 +62,16 @@ static __always_inline int ready(struct sock *sk)
 static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
 {
 	struct account *a = this_account();
+	bool stream;
 	u64 socket;
 
-	if (!no_frames(a) || !at_task(a) || bytes <= 0 || flags & MSG_PEEK || is_unix((void *)sk))
+	if (!no_frames(a) || !at_task(a) || bytes < 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || is_unix((void *)sk))
+		return 0;
+	stream = ((struct sock___receives *)sk)->sk_type == SOCK_STREAM;
+	if (stream && !bytes)
 		return 0;
 	socket = cookie_of(sk);
-	if (use(a, socket, KP_USE_READ, bytes) && of_internet((void *)sk))
+	if (use(a, socket, stream ? KP_USE_READ : KP_USE_TAKE, bytes) && of_internet((void *)sk))
 		connected((u64)sk, socket);
 	if (of_internet((void *)sk))
 		took_of_peer(a, (u64)sk, socket);

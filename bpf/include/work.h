@@ -63,6 +63,7 @@ enum kp_use_kind {
 	KP_USE_READ = 1,
 	KP_USE_WRITE = 2,
 	KP_USE_OPEN = 3, /* it listens, or connects */
+	KP_USE_TAKE = 5, /* it took a datagram: whole, and nobody else did */
 	KP_USE_ANSWER = 4, /* it took an answer of the process that is in the place of the socket: that one is its server */
 };
 

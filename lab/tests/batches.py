@@ -133,15 +133,21 @@ class Batches(profile.Place):
         self.receivers("fragments-one-by-one", False, False, size=4000)
 
     def test_ipv6(self):
+        self.both_by_ipv6("ipv6", 64, True)
+
+    def test_fragments_of_ipv6_one_by_one(self):
+        self.both_by_ipv6("ipv6-fragments", 4000, False)
+
+    def both_by_ipv6(self, name: str, size: int, together: bool) -> None:
         to = "fd00:96::1"
         self.link(self.client, "c0", "10.96.1.2", self.server, DEV, "10.96.1.1")
-        self.poll(self.server, DEV, True, True, (self.client, "c0"))
+        self.poll(self.server, DEV, together, together, (self.client, "c0"))
         for ns, dev, address in ((self.client, "c0", "fd00:96::2"), (self.server, DEV, to)):
             sh("ip", "netns", "exec", ns, "sysctl", "-qw", f"net.ipv6.conf.{dev}.disable_ipv6=0")
             sh("ip", "-n", ns, "addr", "add", f"{address}/64", "dev", dev, "nodad")
         six = lambda code: code.replace("socket.AF_INET,", "socket.AF_INET6,")
         takes = [self.start(self.server, f"take{i}", 1, six(TAKE), port) for i, port in enumerate((9000, 9001))]
-        took, unknown = self.both_take("ipv6", takes, six(SEND), to, PACKETS // 2, 64, 9000, 9001)
+        took, unknown = self.both_take(name, takes, six(SEND), to, PACKETS // 2, size, 9000, 9001)
         self.assertLess(unknown, 0.01 * sum(took))
 
     def test_readers_of_a_group(self):
@@ -153,23 +159,24 @@ class Batches(profile.Place):
         sh("ip", "-n", self.client, "route", "add", "239.1.2.3", "dev", "c0")
         self.both_take("group", takes, SEND, "239.1.2.3", PACKETS // 2, 64, 9000)
 
-    def both_take(self, name: str, takes: list, send: str, *to) -> tuple[list[int], int]:
+    def both_take(self, name: str, takes: list, send: str, to: str, count: int, size: int, *ports) -> tuple[list[int], int]:
         """Two receivers are charged with what they took of what is sent to them: how many each took, and how many packets are nobody's."""
         pids = [self.text_of(t, "ready")[0] for t in takes]
 
         def load():
-            self.text_of(self.start(self.client, "send", 0, send, *to), "sent")
+            self.text_of(self.start(self.client, "send", 0, send, to, count, size, *ports), "sent")
             self.all_arrived()
             return [self.text_of(t, "took")[0] for t in takes]
 
         took, p = self.profile(name, load)
+        parts = -(-(size + 8) // 1448)
         charged = [self.of(p, pid)["served_packets"] for pid in pids]
         unknown = p["without_process"].get("unknown", {"packets": 0})["packets"]
         print(f"batches: {name}: charged {charged}, they took {took}; unknown {unknown}", file=sys.stderr, flush=True)
         unseen = max(p["packets"]["received"] - p["packets"]["counted"], 0)
         for ours, truth in zip(charged, took):
-            self.assertLessEqual(ours, truth + 200)
-            self.assertGreaterEqual(ours, 0.99 * truth - unseen)
+            self.assertLessEqual(ours, (truth + 200) * parts)
+            self.assertGreaterEqual(ours, 0.99 * truth * parts - unseen)
         return took, unknown
 
     def test_forwarded_beside(self):

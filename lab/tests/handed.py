@@ -147,14 +147,13 @@ class Judge(workloads.Judge):
         self.nobody(d, x, 1)
         got = [(c, self.of(c["pid"], c["name"])) for c in d["children"]]
         if all(y for _, y in got):
-            all_ = sum(y["served_packets"] for _, y in got)
             truth = sum(c.get("packets", 0) + c["ends"] for c, _ in got)
-            self.equal(f"{d['name']}: packets of all", all_, truth, 0, self.unseen)
+            self.equal(f"{d['name']}: packets of all", sum(y["served_packets"] for _, y in got), truth, 0, self.unseen)
             for c, y in got:
-                # Packets are shared as the bytes that each read.
-                size = lambda c: c.get("bytes", 0) + 3 * c["ends"]
-                mine = all_ * size(c) // sum(size(c) for c, _ in got)
-                self.equal(f"{c['name']}: packets", y["served_packets"], mine, 2, 2)
+                # A datagram has one taker.
+                mine = c.get("packets", 0) + c["ends"]
+                self.equal(f"{c['name']}: packets", y["served_packets"], mine, 1, 1 + self.unseen)
+                self.equal(f"{c['name']}: bytes", y["served_bytes"], c.get("bytes", 0) + 3 * c["ends"] + workloads.UDP_HEADERS * mine, 1500, 1500 + 1500 * self.unseen)
 
     def preforks(self, j, d, x, _):
         self.nobody(d, x, 4 * j["connections"])

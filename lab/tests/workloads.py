@@ -245,8 +245,9 @@ class Workloads(profile.Place):
         tool = self.begin_jobs() if early else None
         did, p = self.profile(f"mixture{seed}", lambda: self.run_jobs(tool or self.begin_jobs()))
         self.log = self.dir / f"mixture{seed}.kpat"
-        faults = self.JUDGE(self, {j["name"]: j for j in jobs}, did, p).faults()
-        print(f"workloads: {about}: {len(did)} programs, {len(faults)} faults", file=sys.stderr, flush=True)
+        judge = self.JUDGE(self, {j["name"]: j for j in jobs}, did, p)
+        faults = judge.faults()
+        print(f"workloads: {about}: {len(did)} programs, {judge.judged} figures, {len(faults)} faults", file=sys.stderr, flush=True)
         for f in faults:
             print(f"workloads: seed {seed}: FAULT {f}", file=sys.stderr, flush=True)
         keep = os.environ.get("KPAT_KEEP_WORKLOADS")
@@ -334,7 +335,7 @@ class Workloads(profile.Place):
 
 class Judge:
     def __init__(self, case: Workloads, jobs: dict[str, dict], did: list[dict], p: dict):
-        self.case, self.jobs, self.did, self.p, self.wrong = case, jobs, did, p, []
+        self.case, self.jobs, self.did, self.p, self.wrong, self.judged = case, jobs, did, p, [], 0
         self.by_pid = defaultdict(list)
         for x in p["processes"]:
             self.by_pid[x["pid"]].append(x)
@@ -347,6 +348,7 @@ class Judge:
         self.wrong.append(text)
 
     def equal(self, what: str, ours: int, truth: int, more: int = 0, less: int = 0) -> None:
+        self.judged += 1
         if not truth - less <= ours <= truth + more:
             self.fault(f"{what}: {ours}, truth {truth}")
 
@@ -358,6 +360,7 @@ class Judge:
 
     def ran(self, who: dict, x: dict, switches: int = 0, share: float = 0.02) -> None:
         truth = who["cpu_ns"]
+        self.judged += 1
         off = x["ran_ns"] - truth
         # Where in a switch one task's time ends differs, and what a virtual machine's host took is accounted by ticks; time that is not seen is nobody's.
         slack = share * truth + 2e6 + 15_000 * switches

@@ -21,8 +21,8 @@ SO_BUSY_POLL = 46
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def roles(tool) -> dict:
-    """With what workloads.py has: burn(), called(), udp(), take() and CPUTIME()."""
+def with_children(tool):
+    """Two functions: begin a process, and wait for what each did. With what workloads.py has: called() and CPUTIME()."""
 
     def child_of(j: dict, out: dict, n: int, what) -> None:
         """A process that does this with a dictionary of its own; what is in it then is among `children`."""
@@ -52,6 +52,13 @@ def roles(tool) -> dict:
                     raise OSError(f"process {pid} ended before it was done")
                 data += more
             out["children"].append({**json.loads(data), "pid": pid})
+
+    return child_of, children
+
+
+def roles(tool) -> dict:
+    """With what workloads.py has: burn(), called(), udp(), take() and CPUTIME()."""
+    child_of, children = with_children(tool)
 
     def passes(j: dict, out: dict):
         """To a process that gets it by a message."""
@@ -169,11 +176,14 @@ def roles(tool) -> dict:
         s.bind((j["dev"], ETH_P_ALL))
         yield
         out["packets"] = out["outgoing"] = 0
-        while True:
-            frame, where = s.recvfrom(65536)
-            out["outgoing" if where[2] == socket.PACKET_OUTGOING else "packets"] += 1
-            if frame.endswith(b"end"):
-                break
+        try:
+            while True:
+                frame, where = s.recvfrom(65536)
+                out["outgoing" if where[2] == socket.PACKET_OUTGOING else "packets"] += 1
+                if frame.endswith(b"end"): # perhaps another program's: what waits by then is its own all the same
+                    s.setblocking(False)
+        except BlockingIOError:
+            pass
         out["lost"] = struct.unpack("II", s.getsockopt(SOL_PACKET, PACKET_STATISTICS, 8))[1]
         s.close()
 

@@ -19,6 +19,7 @@ import threading
 import time
 
 import handed
+import reached
 
 SO_RCVBUFFORCE, SO_SNDBUFFORCE, SO_REUSEPORT, SO_MEMINFO, CLONE_NEWNET, CLONE_NEWPID = 33, 32, 15, 55, 0x40000000, 0x20000000
 libc = ctypes.CDLL(None, use_errno=True)
@@ -506,7 +507,8 @@ def mover(j: dict, out: dict):
 
 ROLES = {f.__name__: f for f in (udp_reader, udp_writer, threads, shares, tcp_reader, tcp_writer, server, client, pipe_writer, reader_of_files, writer_of_files, pages,
                                  storm, bomb, reuses, execs, burner, pings, sleeper, mover)}
-ROLES.update(handed.roles(sys.modules[__name__]))
+for more in (handed, reached):
+    ROLES.update(more.roles(sys.modules[__name__]))
 
 
 def enters(ns: str) -> None:

@@ -1,7 +1,9 @@
 //! Whom each CPU worked for: the recorder's sums added up over the whole recording, and work for a socket charged to whoever used it.
 //!
-//! Who uses a socket is known when the recording is over, so it is decided then: those who read it share its work by the bytes that they read; where
-//! nobody read, those who wrote; where nobody did either, those who opened it. Work for a socket that nobody used stays the socket's.
+//! Who uses a socket is known when the recording is over, so it is decided then: those who read it share its work; where nobody read, those who wrote, by bytes; where
+//! nobody did either, those who opened it. Work for a socket that nobody used stays the socket's.
+//!
+//! A stream is shared by the bytes that each read. A datagram has one taker, so datagrams are shared by their number, and what packets there are beyond it (fragments) by bytes.
 
 use crate::error::Result;
 use kpat_model::{
@@ -10,8 +12,13 @@ use kpat_model::{
 };
 use kpat_store::TableWriter;
 use kpat_store::tables::{BlockAccountRow, CpuAccountRow, PeerRow, ProcessLabelRow, WorkRow};
+use shares::{Shares, shares_of_datagrams};
 use std::collections::BTreeMap;
 use std::path::Path;
+
+pub(super) use shares::User;
+
+mod shares;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
@@ -26,6 +33,13 @@ impl Sum {
         self.packets = self.packets.saturating_add(o.packets);
         self.bytes = self.bytes.saturating_add(o.bytes);
     }
+}
+
+/// How a process used a socket.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    bytes: u64,
+    times: u64,
 }
 
 /// What a sum is of, without whom it was for.
@@ -64,8 +78,10 @@ pub(super) struct Charges {
     of_sockets: BTreeMap<(u64, Of), Sum>,
     /// What was forwarded, by its way, too.
     of_ways: BTreeMap<(u64, Of), Sum>,
-    /// By socket and kind of use: who, and how many bytes.
-    uses: BTreeMap<(u64, UseKind), BTreeMap<u32, u64>>,
+    /// By socket all that was received for it.
+    received: BTreeMap<u64, Sum>,
+    /// By socket and kind of use: who, and how much.
+    uses: BTreeMap<(u64, UseKind), BTreeMap<u32, Use>>,
     /// By CPU and the opening of its account.
     cpus: BTreeMap<(u16, i64), Moments<CpuTime>>,
     /// The same of packets.
@@ -114,6 +130,10 @@ impl Charges {
 
     fn add(&mut self, cpu: u16, w: &Work) {
         let of = (cpu, w.busy, w.purpose, w.victim);
+        let more = Sum { ns: w.ns, packets: w.packets, bytes: w.bytes };
+        if w.purpose == Purpose::Socket {
+            self.received.entry(w.socket).or_default().add(more);
+        }
         let sum = match w.purpose {
             Purpose::Socket => self.of_sockets.entry((w.socket, of)).or_default(),
             Purpose::Forward if w.socket != 0 => self.of_ways.entry((w.socket, of)).or_default(),
@@ -122,7 +142,7 @@ impl Charges {
             p if p.is_of_process() => self.of_processes.entry((w.socket as u32, of)).or_default(),
             _ => self.own.entry(of).or_default(),
         };
-        sum.add(Sum { ns: w.ns, packets: w.packets, bytes: w.bytes });
+        sum.add(more);
     }
 
     /// Is this moment behind the last one up to which a CPU's time is charged? So it is of samples at the end of a recording that was cut.
@@ -132,8 +152,9 @@ impl Charges {
     }
 
     pub fn used(&mut self, u: &SocketUse) {
-        let bytes = self.uses.entry((u.socket, u.how)).or_default().entry(u.process).or_default();
-        *bytes = bytes.saturating_add(u.bytes);
+        let sum = self.uses.entry((u.socket, u.how)).or_default().entry(u.process).or_default();
+        sum.bytes = sum.bytes.saturating_add(u.bytes);
+        sum.times = sum.times.saturating_add(u.times);
     }
 
     pub fn time(&mut self, cpu: u16, t: &CpuTime) {
@@ -159,14 +180,21 @@ impl Charges {
         self.peers.entry(peer.number).or_insert_with(|| peer.clone());
     }
 
-    /// Those who are charged for a socket, each with a weight of at least 1.
-    pub fn users(&self, socket: u64) -> Vec<(u32, u64)> {
+    /// Those who are charged for a socket.
+    pub fn users(&self, socket: u64) -> Vec<User> {
         if socket == u64::from(OTHERS) {
-            return vec![(OTHERS, 1)];
+            return vec![User { process: OTHERS, packets: 1, bytes: 1 }];
         }
         let of = |how| self.uses.get(&(socket, how)).filter(|u| !u.is_empty());
+        if let Some(takers) = of(UseKind::Take) {
+            return shares_of_datagrams(takers, self.received.get(&socket).copied().unwrap_or_default());
+        }
         let users = [UseKind::Read, UseKind::Write, UseKind::Open].into_iter().find_map(of);
-        users.into_iter().flatten().map(|(process, bytes)| (*process, (*bytes).max(1))).collect()
+        let by_bytes = |(process, u): (&u32, &Use)| {
+            let weight = u.bytes.max(1);
+            User { process: *process, packets: weight, bytes: weight }
+        };
+        users.into_iter().flatten().map(by_bytes).collect()
     }
 
     /// Who was served on a CPU in softirqs that received packets upon a process, and how long.
@@ -225,8 +253,8 @@ impl Charges {
         for p in self.peers.values() {
             let servers: Vec<(u32, u64)> =
                 served.range((p.number, 0)..=(p.number, u32::MAX)).map(|((_, s), ns)| (*s, *ns)).collect();
-            let most = self.users(p.socket).into_iter().max_by_key(|(_, bytes)| *bytes);
-            let user = most.map_or(p.process, |(process, _)| process);
+            let most = self.users(p.socket).into_iter().max_by_key(|u| u.bytes);
+            let user = most.map_or(p.process, |u| u.process);
             let text = |t: &String| Some(t.clone()).filter(|t| !t.is_empty());
             let row = |process: u32, served_ns: Option<u64>| PeerRow {
                 at_ns: p.at.0,
@@ -360,54 +388,6 @@ impl Charges {
     }
 }
 
-/// Divides what comes by weight, in whole numbers: what is left over each time goes to whom most is missing of all that came, so a great many small sums are
-/// divided as their sum is.
-#[derive(Default)]
-struct Dealer {
-    came: u64,
-    given: Vec<u64>,
-}
-
-impl Dealer {
-    fn deal(&mut self, n: u64, users: &[(u32, u64)]) -> Vec<u64> {
-        let total: u128 = users.iter().map(|(_, w)| u128::from(*w)).sum();
-        self.came = self.came.saturating_add(n);
-        self.given.resize(users.len(), 0);
-        let part = |weight: u64| (u128::from(n) * u128::from(weight) / total.max(1)) as u64;
-        let mut parts: Vec<u64> = users.iter().map(|(_, w)| part(*w)).collect();
-        let left = n - parts.iter().sum::<u64>();
-        if left > 0 {
-            let missing = |i: &usize| {
-                let has = u128::from(self.given[*i]) + u128::from(parts[*i]);
-                (u128::from(users[*i].1) * u128::from(self.came)) as i128 - (has * total) as i128
-            };
-            let mut order: Vec<usize> = (0..users.len()).collect();
-            order.sort_by_cached_key(|i| std::cmp::Reverse(missing(i)));
-            order.iter().take(left as usize).for_each(|i| parts[*i] += 1);
-        }
-        self.given.iter_mut().zip(&parts).for_each(|(g, p)| *g = g.saturating_add(*p));
-        parts
-    }
-}
-
-/// A socket's work, divided among those who use it.
-#[derive(Default)]
-struct Shares {
-    ns: Dealer,
-    packets: Dealer,
-    bytes: Dealer,
-}
-
-impl Shares {
-    fn of(&mut self, sum: Sum, users: &[(u32, u64)]) -> Vec<(u32, Sum)> {
-        let ns = self.ns.deal(sum.ns, users);
-        let packets = self.packets.deal(sum.packets, users);
-        let bytes = self.bytes.deal(sum.bytes, users);
-        let part = |i: usize| Sum { ns: ns[i], packets: packets[i], bytes: bytes[i] };
-        users.iter().enumerate().map(|(i, (process, _))| (*process, part(i))).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -436,6 +416,25 @@ mod tests {
         used(&mut works, 7, UseKind::Write, 3, 9999);
         let rows = found(&mut works);
         assert_eq!(rows, [(Some(50), Some(1), 667, 7), (Some(50), Some(2), 333, 3)]);
+    }
+
+    /// One took ten small datagrams, another one two of four fragments each.
+    #[test]
+    fn a_datagram_is_whose_who_took_it() {
+        let mut works = Charges::default();
+        let (at, how, socket) = (BootNs(1), UseKind::Take, 7);
+        works.used(&SocketUse { at, how, socket, process: 1, bytes: 0, times: 5 });
+        works.used(&SocketUse { at, how, socket, process: 1, bytes: 100, times: 5 });
+        works.used(&SocketUse { at, how, socket, process: 2, bytes: 8000, times: 2 });
+        let (busy, purpose) = (Busy::Softirq, Purpose::Socket);
+        works.work(
+            0,
+            &Work { at, busy, purpose, victim: 50, socket, ns: 1800, packets: 18, bytes: 8100 + 18 * 28 },
+        );
+        works.settle(true);
+        let rows: Vec<_> =
+            works.rows().iter().map(|r| (r.beneficiary, r.packets, r.bytes, r.time_ns)).collect();
+        assert_eq!(rows, [(Some(1), 10, 382, 1007), (Some(2), 8, 8222, 793)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! Who that was is known when the log is read, so samples and stacks wait on disk. What stays in memory is what there is once however long a recording
 //! is: twenty bytes for each stack, code that was met and what was mapped.
 
-use crate::charges::{Charges, Served};
+use crate::charges::{Charges, Served, User};
 use crate::error::Result;
 use crate::spill::{Fixed, Put, Sorter, Take};
 use crate::symbols::{Mapped, Named, names};
@@ -262,8 +262,9 @@ impl Lots {
         self.softirqs.entry(key).or_insert_with(|| Shares::new(charges.served(cpu, busy, victim))).draw()
     }
 
-    fn user(&mut self, socket: u64, users: &[(u32, u64)]) -> Option<u32> {
-        self.sockets.entry(socket).or_insert_with(|| Shares::new(users.iter().copied())).draw()
+    fn user(&mut self, socket: u64, users: &[User]) -> Option<u32> {
+        let weights = || users.iter().map(|u| (u.process, u.packets));
+        self.sockets.entry(socket).or_insert_with(|| Shares::new(weights())).draw()
     }
 }
 

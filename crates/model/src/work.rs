@@ -53,6 +53,7 @@ code_type! {
         Read = 1, "read", "It read from it.", "";
         Write = 2, "write", "It wrote to it.", "";
         Open = 3, "open", "It listens, or connects.", "";
+        Take = 5, "take", "It took a datagram: all of it, and nobody else did.", "";
         Answer = 4, "answer", "It took an answer of the process whose number is in the place of the socket: that one is its server.", "";
     }
 }

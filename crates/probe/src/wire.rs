@@ -104,6 +104,7 @@ pub mod use_kind {
     pub const USE_READ: u32 = 1;
     pub const USE_WRITE: u32 = 2;
     pub const USE_OPEN: u32 = 3;
+    pub const USE_TAKE: u32 = 5;
     pub const USE_ANSWER: u32 = 4;
 }
 

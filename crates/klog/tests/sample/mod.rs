@@ -257,7 +257,7 @@ impl Source {
             })),
             15 => Record::SocketUse(Box::new(SocketUse {
                 at: self.time(),
-                how: UseKind::ALL[self.rng.below(3) as usize],
+                how: UseKind::ALL[self.rng.below(UseKind::ALL.len() as u64) as usize],
                 socket: self.rng.wide(),
                 process: self.num32(),
                 bytes: self.rng.wide(),

@@ -314,7 +314,7 @@ impl Default for Resources {
 }
 
 /// Tracepoints of the kernel side that only one of them needs.
-const OF_PACKETS: [&str; 16] = [
+const OF_PACKETS: [&str; 17] = [
     "sock_def_readable",
     "inet_recvmsg",
     "inet6_recvmsg",
@@ -324,6 +324,7 @@ const OF_PACKETS: [&str; 16] = [
     "tasklet_entry",
     "ipi_send_cpu",
     "netif_receive_skb",
+    "netif_receive_skb_exit",
     "napi_poll",
     "net_dev_queue",
     "kfree_skb",
