@@ -369,6 +369,10 @@ fn what_is_not_believed_is_no_reason_until_the_station_asked() {
     assert!(h.tiles());
     assert_eq!((h.kind, h.cause, h.begin_ns), (Kind::Lost, Cause::SentAway { reason: 7 }, 0));
     assert!(why(h, Phase::Detection).contains("SA query"), "{}", why(h, Phase::Detection));
+    // The supplicant did not wait for the end of that scan.
+    all.insert(all.len() - 13, with(6_980, What::Other, "scan-abort"));
+    let words = why(&run(&all)[0], Phase::Probing);
+    assert!(words.ends_with("; it was ended by request, before its last channels"), "{words}");
     // Somebody else's, of which nothing came: the station chose another access point later, and data went on until then.
     let mut all = before(3_000);
     all.push(of(500, What::Unprotected { reason: 7 }, AP1));
@@ -463,6 +467,7 @@ fn what_is_said_during_a_scan_waits_for_its_end() {
     assert_eq!((phases(h)[0], h.cause), ((Phase::Detection, 20_667), Cause::SentAway { reason: 3 }));
     let words = why(h, Phase::Detection);
     assert!(words.contains("a scan was going on"), "{words}");
+    assert!(!why(h, Phase::Probing).contains("by request"));
     // Over long before, it was not what was waited for.
     all.retain(|m| !matches!(m.what, What::Channel { .. }) || m.at_ns < 5_000 * MS);
     all.iter_mut().filter(|m| matches!(m.what, What::ScanDone { .. })).for_each(|m| m.at_ns = 5_000 * MS);

@@ -60,7 +60,7 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             Some("nothing came any more; the access point is given up when its beacons and the answers to probes have stayed away".into())
         }
         Phase::Detection => None,
-        Phase::Probing => probing(s, next),
+        Phase::Probing => probing(s, next).map(|words| words + ended_early(s, o)),
         Phase::ProbingPause => Some("the scan found no network to join: the next one waits for the supplicant's timer".into()),
         Phase::Authentication if o.facts.algorithm == 4 => {
             Some("SAE: a commit and a confirm each way, with the elliptic curve's work in between".into())
@@ -100,6 +100,16 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             Some("duplicate address detection listens about 1 s for another owner; optimistic DAD or accept_dad=0 would not wait".into())
         }
         _ => None,
+    }
+}
+
+/// A supplicant does not wait for a scan without end (wpa_supplicant: 10 s).
+fn ended_early(s: &Span, o: &Open) -> &'static str {
+    let abort = |m: &Mark| m.what == What::Other && m.text.as_deref() == Some("scan-abort");
+    if o.marks.iter().any(|m| abort(m) && (s.from_ns..=s.to_ns).contains(&m.at_ns)) {
+        "; it was ended by request, before its last channels"
+    } else {
+        ""
     }
 }
 

@@ -297,7 +297,7 @@ mod tests {
             a: 7,
             ..WifiEventRow::default()
         };
-        let mut what = |point: &str| Radio::default().what(&row(point), "phy2");
+        let what = |point: &str| Radio::default().what(&row(point), "phy2");
         assert_eq!(what("cfg80211:cfg80211_rx_unprot_mlme_mgmt"), Some(What::Unprotected { reason: 7 }));
         let believed = What::Deauthenticated { own: false, reason: 7 };
         assert_eq!(what("cfg80211:cfg80211_rx_mlme_mgmt"), Some(believed));
