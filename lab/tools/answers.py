@@ -63,13 +63,19 @@ def air(path: Path, station: str, offset: int) -> Witness:
     w = Witness()
     if not path.exists():
         return w
-    fields = ["frame.number", "frame.time_epoch", "wlan.fc.type_subtype", "wlan.ta", "wlan_rsna_eapol.keydes.msgnr"]
+    fields = ["frame.number", "frame.time_epoch", "wlan.fc.type_subtype", "wlan.ta", "wlan_rsna_eapol.keydes.msgnr", "wlan.fixed.status_code"]
     text = command("tshark", "-r", str(path), "-n", "-Y", f"wlan.addr=={station}", "-T", "fields", *(x for f in fields for x in ("-e", f)), "-E", "separator=|")
     for line in text.splitlines():
-        number, at, kind, sender, message = line.split("|")[:5]
+        number, at, kind, sender, message, status = line.split("|")[:6]
         sent, kind = sender == station, int(kind, 0) if kind else -1
         name = {(11, True): "authentication request", (11, False): "authentication accepted", (0, True): "association request", (2, True): "association request",
                 (1, False): "association accepted", (3, False): "association accepted"}.get((kind, sent), "")
+        # SAE's tokens and elements by hash (76, 126) are no refusal. The kernel's event of a refused association has no status.
+        refused = bool(status) and int(status, 0) not in (0, 76, 126)
+        if name == "authentication accepted" and refused:
+            name = f"authentication answered, status {int(status, 0)}"
+        if name == "association accepted" and refused:
+            name = "association refused"
         if message:
             name = f"EAPOL-Key message {message}"
         if name:

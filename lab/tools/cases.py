@@ -70,7 +70,8 @@ def chance(details: list, connected: list, disconnected: list, asked: list, echo
         if d["link_up"]:
             # The first echo behind the link, unless it was lost again before.
             up = d["link_up"]["at_boot_ns"]
-            lost = min((at for at in disconnected if at > wall(up)), default=until)
+            # It may also ask once more without a word that it left.
+            lost = min((at for at in [*disconnected, *asked] if at > wall(up)), default=until)
             first = next((e for e in echoes if e > up), None)
             if first and wall(first) < lost - 0.3 and d["end_boot_ns"] > first + 300_000_000:
                 wrong.append(f"handover {n}: ends {(d['end_boot_ns'] - first) / 1e6:.0f} ms after an echo came ({d['ended']})")
@@ -130,6 +131,7 @@ def main() -> None:
                 last, first = max(zip(numbered, numbered[1:]), key=lambda x: x[1][0] - x[0][0] if x[1][0] >= d["begin_boot_ns"] and x[0][0] <= d["end_boot_ns"] else 0)
                 if abs(d["flow"]["missing"] - (first[1] - last[1] - 1)) > 3 + 0.2 * (first[1] - last[1]):
                     wrong.append(f"{name}: about {d['flow']['missing']} packets missing, {first[1] - last[1] - 1} by their numbers")
+        wrong += [f"{name}: handovers {a['handover']} and {b['handover']} overlap" for a, b in zip(details, details[1:]) if a["end_boot_ns"] > b["begin_boot_ns"]]
         ups = [(d["link_up"]["at_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 for d in details if d["link_up"]]
         tos = [d["to"]["bssid"] for d in details if d["link_up"]]
         # mac80211 opens the port, after the supplicant set the operational state.
@@ -142,7 +144,9 @@ def main() -> None:
             if not any(to == bssid for _, to in near) and name != "removed":
                 wrong.append(f"{name}: the supplicant was connected to {number(bssid)} at {at - since:.3f} s, no handover has that link up: {[round(u - since, 3) for u in ups]}")
         if name == "chance":
-            wrong += chance(details, connected, [at for at, what, _ in said if what == "DISCONNECTED"], [at for at, _, _ in asked], echoes, since, until)
+            # One that had begun before may have had its link by then.
+            all_connected = [(at, re.search(r"to (\S+)", rest)[1]) for at, what, rest in said if what == "CONNECTED"]
+            wrong += chance(details, all_connected, [at for at, what, _ in said if what == "DISCONNECTED"], [at for at, _, _ in asked], echoes, since, until)
         for at, what, _ in said:
             if what == "DISCONNECTED" and since <= at < until and not any(d["begin_wall_ns"] / 1e9 - 0.01 <= at <= (d["end_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 + 0.5 for d in details):
                 wrong.append(f"{name}: the supplicant was disconnected at {at - since:.3f} s, in no handover")

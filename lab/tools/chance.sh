@@ -8,8 +8,11 @@ joined() { [ "$(status wpa_state)" = COMPLETED ]; }
 # Until it is joined and data flows, or that was long enough.
 settled() { # seconds
 	local end=$((SECONDS + $1))
-	while [ $SECONDS -lt $end ]; do joined && break; sleep 0.2; done
-	joined || { not_made "not joined: $(status wpa_state)"; return; }
+	# Asked once: it may be sent away in the next moment by what was done before.
+	until joined; do
+		[ $SECONDS -lt $end ] || { not_made "not joined: $(status wpa_state)"; return; }
+		sleep 0.2
+	done
 	more 8 $1
 	sleep 2.5
 }

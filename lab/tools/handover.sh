@@ -1,7 +1,7 @@
 #!/bin/bash
 # A station between two access points, all radios emulated, in the lab's namespaces: ap1, ap2, sta, ds (the wire behind the access points, with DHCP and a
 # correspondent) and air (hwsim0, which hears every frame).
-#     handover.sh radios CASE | network CASE OUT | station CASE OUT | go CASE OUT [GROUP|CASE of lab/tools/cases.sh...]
+#     handover.sh radios CASE | network CASE OUT | station CASE OUT | go CASE OUT [GROUP|CASE of lab/tools/cases.sh, WAY of shorter.sh...]
 # `radios` makes radios and links; `network` is access points, DHCP and the correspondent's echo, `station` the supplicant and its DHCP client with their logs, until
 # they are ended; `go` runs a voice flow of the station and triggers the handover 3 s later. What is written to OUT beside is truth for kpat's record:
 # supplicant.log, iw-event.log, ip-monitor.log, dhcp.log, action.log, voice.log, and trace.txt, tracefs' own text of the same tracepoints on the same clock.
@@ -21,7 +21,7 @@ S2) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=12 
 S3) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=25 TRIGGER=stop ;;
 S4) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=75 FLUSH=1 LATE=40 TRIGGER=vanish ;;
 figure) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=75 LATE=40 RADIOS=5 SNIFFERS='2412 2437' TRIGGER=walk ;;
-shorter) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=150 WORDS=-d DEBUG= TRIGGER=each ;;
+shorter) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=300 WORDS=-d DEBUG= TRIGGER=each ;;
 cases) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=220 WORDS=-d DEBUG= PRESCAN=1 RADIOS=5 LEVEL=2 TRIGGER=cases ;;
 roams) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=12 PRESCAN=1 WORDS= DEBUG= TRIGGER=roam ;;
 # By its number, what protects it.
@@ -252,7 +252,7 @@ go)
 		hwsim $at group 4
 		;;
 	cases) shift 3; "$HERE/cases.sh" "$out" "$@"; code=$?; kill $flow; wait $flow; exit $code ;;
-	each) "$HERE/shorter.sh" "$out"; code=$?; kill $flow; wait $flow; exit $code ;;
+	each) shift 3; "$HERE/shorter.sh" "$out" "$@"; code=$?; kill $flow; wait $flow; exit $code ;;
 	roam) wpa_cli -p $RUN/wpa -i w2 roam "$(cat $RUN/bssid$((3 - at)))" ;;
 	# The sender's power is added.
 	fade) signal $at -100 ;;

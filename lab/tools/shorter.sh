@@ -1,11 +1,13 @@
 #!/bin/bash
 # What shortens the search of a handover, tried one after the other in one recording: each from the first access point to the second, the same way lost, and back. Called by handover.sh.
-#     shorter.sh OUT
+#     shorter.sh OUT [WAY...]     these only; otherwise all
 # OUT/ways.log: seconds since 1970 and which way begins, lines that `kpat integrate --log` takes.
 set -u
 export PATH=$PATH:/usr/sbin:/sbin
 RUN=/run/handover
 out=$1
+shift
+ways=" $* "
 first() { nsenter -t 1 -n -m "$@"; }
 wpa() { wpa_cli -p $RUN/wpa -i w2 "$@"; }
 status() { wpa status | sed -n "s/^$1=//p"; }
@@ -37,6 +39,7 @@ ours() { # options of the network, one `NAME VALUE` in each argument
 	wpa set_network 0 key_mgmt WPA-PSK >/dev/null
 	for o in "$@"; do wpa set_network 0 ${o%% *} "${o#* }" >/dev/null; done
 }
+asked() { [ "$ways" = "  " ] || [[ $ways == *" $1 "* ]]; }
 begin() { # name, options: at the first access point, with them
 	local name=$1
 	shift
@@ -61,27 +64,29 @@ know() { # that the second is there
 
 : >"$out/ways.log"
 # Where the rules of the radio allow 6 GHz; else the next has all there is.
-[ "$six" ] && { begin all-channels; lose; over; }
-begin 2.4-and-5-GHz "freq_list $two$five" "scan_freq $two$five"
-lose; over
-begin 2.4-GHz "freq_list $two" "scan_freq $two"
-lose; over
-begin scan_freq "scan_freq 2412 2437"
-lose; over
-begin background-scan "bgscan \"simple:2:-60:60\"" "scan_freq 2412 2437"
-know; signal 1 -100; roamed
-begin 802.11v "scan_freq $two"
-hostapd_cli -p $RUN/hostapd1 bss_tm_req "$(cat $RUN/bssid3)" pref=1 abridged=1 neighbor="$(cat $RUN/bssid2)",0x0000,81,6,7 >/dev/null; roamed
-begin roam "scan_freq 2412 2437"
-know; wpa roam "$(cat $RUN/bssid2)" >/dev/null; roamed
-begin 802.11r "scan_freq 2412 2437" "key_mgmt FT-PSK"
-# On an emulated processor the answer can come after the kernel asked again. The access point then waits for the second one's keys (status 55).
-for _ in 1 2 3; do
-	know; wpa roam "$(cat $RUN/bssid2)" >/dev/null
-	roamed
-	at 2 && break
-	until_at 1 30
-done
-begin 802.11k "scan_freq $two"
-wpa neighbor_rep_request >/dev/null; sleep 0.5
-wpa scan freq=2437 >/dev/null; sleep 1; wpa roam "$(cat $RUN/bssid2)" >/dev/null; roamed
+[ "$six" ] && asked all-channels && { begin all-channels; lose; over; }
+asked 2.4-and-5-GHz && { begin 2.4-and-5-GHz "freq_list $two$five" "scan_freq $two$five"; lose; over; }
+asked 2.4-GHz && { begin 2.4-GHz "freq_list $two" "scan_freq $two"; lose; over; }
+asked scan_freq && { begin scan_freq "scan_freq 2412 2437"; lose; over; }
+asked background-scan && { begin background-scan "bgscan \"simple:2:-60:60\"" "scan_freq 2412 2437"; know; signal 1 -100; roamed; }
+asked 802.11v && {
+	begin 802.11v "scan_freq $two"
+	hostapd_cli -p $RUN/hostapd1 bss_tm_req "$(cat $RUN/bssid3)" pref=1 abridged=1 neighbor="$(cat $RUN/bssid2)",0x0000,81,6,7 >/dev/null; roamed
+}
+asked roam && { begin roam "scan_freq 2412 2437"; know; wpa roam "$(cat $RUN/bssid2)" >/dev/null; roamed; }
+asked 802.11r && {
+	begin 802.11r "scan_freq 2412 2437" "key_mgmt FT-PSK"
+	# On an emulated processor the answer can come after the kernel asked again. The access point then waits for the second one's keys (status 55).
+	for _ in 1 2 3; do
+		know; wpa roam "$(cat $RUN/bssid2)" >/dev/null
+		roamed
+		at 2 && break
+		until_at 1 30
+	done
+}
+asked 802.11k && {
+	begin 802.11k "scan_freq $two"
+	wpa neighbor_rep_request >/dev/null; sleep 0.5
+	wpa scan freq=2437 >/dev/null; sleep 1; wpa roam "$(cat $RUN/bssid2)" >/dev/null; roamed
+}
+true

@@ -51,6 +51,7 @@ pub struct Args {
 
 /// A log with its handovers.
 struct Read {
+    name: String,
     log: Integrated,
     found: Found,
 }
@@ -79,7 +80,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 log.beside(&other, &name, &mut found.handovers)?;
             }
         }
-        logs.push(Read { log, found });
+        logs.push(Read { name: path.clone(), log, found });
     }
     // Numbers go on from log to log.
     let mut next = 0;
@@ -91,7 +92,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         logs.iter().flat_map(|l| l.found.handovers.iter().map(move |h| (l, h))).collect();
     let one = number.map(|n| {
         let found = all.iter().find(|(_, h)| h.number == n).copied();
-        found.ok_or_else(|| usage(format!("there is no handover {n}; there are {}", all.len())))
+        found.ok_or_else(|| usage(format!("there is no handover {n}; {}", how_many(all.len()))))
     });
     let one = one.transpose()?;
     pictures(args, &all, one, out)?;
@@ -105,6 +106,14 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         },
     }
     Ok(out.ended(logs.iter().any(|l| l.found.left_out > 0)))
+}
+
+fn how_many(handovers: usize) -> String {
+    match handovers {
+        0 => "the log has none".to_owned(),
+        1 => "there is one, number 1".to_owned(),
+        n => format!("there are {n}"),
+    }
 }
 
 /// Logs that are shown beside one, with their names.

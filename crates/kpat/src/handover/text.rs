@@ -28,11 +28,19 @@ fn style(group: Group) -> Style {
 
 pub fn list(args: &Args, logs: &[Read], all: &[(&Read, &Handover)], out: &Output) -> anyhow::Result<()> {
     if all.is_empty() {
-        out.say(if logs.iter().any(|l| l.found.radio) {
-            "no handover: the network was there all the time"
-        } else {
-            "no handover: the log has nothing of a radio (record with -p wifi), and no link that went down"
-        });
+        if let Some(interface) = &args.interface {
+            out.say(&format!("no handover of {interface}; without --interface all others are shown"));
+            return Ok(());
+        }
+        match logs {
+            [log] => out.say(&format!("no handover: {}", log.found.none())),
+            // One log's reason is not the other's.
+            _ => {
+                for log in logs {
+                    out.say(&format!("no handover in {}: {}", log.name, log.found.none()));
+                }
+            }
+        }
         return Ok(());
     }
     let mut table = Table::new(&[
@@ -146,7 +154,17 @@ pub fn one(args: &Args, log: &Integrated, h: &Handover, out: &Output) -> anyhow:
         facts.add("application", g.sentence());
     }
     for b in &h.beside {
-        facts.add("beside", format!("{}: {}, {}", b.name, plural(b.marks.len() as u64, "mark"), b.clock()));
+        facts.add(
+            "beside",
+            match b.marks.len() as u64 {
+                0 => format!(
+                    "{}: its log has nothing of this handover's stations in its time ({})",
+                    b.name,
+                    b.clock()
+                ),
+                n => format!("{}: {}, {}", b.name, plural(n, "mark"), b.clock()),
+            },
+        );
     }
     if let Some(words) = h.loss_words() {
         facts.line("losses", Line::of(words, Style::Bad));

@@ -22,6 +22,10 @@ pub(super) struct Facts {
     pub solicited: bool,
     /// By whom the old link was ended, if a frame shows it.
     pub deauth: Option<(bool, i64)>,
+    /// The access point said so without protection, and with which reason.
+    pub unprotected: Option<i64>,
+    /// And the station asked whether it was true, and had no answer.
+    pub queried: bool,
     pub algorithm: i64,
     pub again: bool,
     pub attempts: u32,

@@ -107,6 +107,24 @@ impl Handover {
         })
     }
 
+    /// A sign of the next one ended it, which was known only later.
+    fn ends_before(&mut self, next: &Mark) {
+        // Its last phase goes on to the sign; marks whose times go back change nothing.
+        let within = |s: &Span| next.at_ns > s.from_ns && next.at_ns < s.to_ns;
+        if !self.spans.last().is_some_and(within) {
+            return;
+        }
+        (self.end, self.end_ns) = (next.clone(), next.at_ns);
+        if let Some(last) = self.spans.last_mut() {
+            last.to_ns = next.at_ns;
+            last.steps.retain(|x| x.from_ns < next.at_ns);
+            if let Some(step) = last.steps.last_mut() {
+                step.to_ns = next.at_ns;
+            }
+        }
+        self.marks.retain(|m| m.at_ns <= next.at_ns);
+    }
+
     pub fn share(&self, ns: i64) -> f64 {
         ns as f64 / self.whole_ns().max(1) as f64
     }
@@ -171,6 +189,7 @@ fn is_sign(what: What) -> bool {
         What::SignalLow { .. }
             | What::BeaconLoss
             | What::Deauthenticated { .. }
+            | What::Unprotected { .. }
             | What::ScanStart
             | What::Channel { .. }
             | What::ProbeRequest { .. }
@@ -344,6 +363,7 @@ impl Machine {
         let last = open.progress.clone();
         let signs: Vec<Mark> =
             open.marks.iter().filter(|m| m.at_ns > last.at_ns && is_sign(m.what)).cloned().collect();
+        let before = self.done.len();
         // What was asked for did not come while there was a link.
         if matches!(open.phase(), Phase::Dhcp | Phase::Address | Phase::DuplicateCheck) {
             self.close(mark, Ended::LinkEnd);
@@ -352,6 +372,9 @@ impl Machine {
         }
         signs.iter().for_each(|m| self.idle(m));
         self.idle(mark);
+        if let (Some(next), Some(over)) = (&self.open, self.done[before..].first_mut()) {
+            over.ends_before(&next.begin);
+        }
         true
     }
 
@@ -405,12 +428,19 @@ impl Machine {
         let scanned = scan_over.is_some_and(|m| matches!(m.what, What::ScanStart) || recent(m, SELECTION_NS));
         if !scanned && !first_join {
             lead.retain(|m| {
-                matches!(m.what, What::SignalLow { .. } | What::BeaconLoss | What::Deauthenticated { .. })
+                matches!(
+                    m.what,
+                    What::SignalLow { .. }
+                        | What::BeaconLoss
+                        | What::Deauthenticated { .. }
+                        | What::Unprotected { .. }
+                )
             });
         }
         let last = lead.iter().rposition(|m| !recent(m, SIGN_NS) && !scanned).map_or(0, |i| i + 1);
         lead.drain(..last);
-        let sign = lead.first();
+        // Anybody can send what is unprotected: by itself it is no sign of a loss.
+        let sign = lead.iter().find(|m| !matches!(m.what, What::Unprotected { .. }));
         let absent = (!first_join).then(|| self.pace.absent_since(mark.at_ns)).flatten();
         let begin = match (absent, sign) {
             (Some(a), Some(s)) => {
@@ -510,6 +540,8 @@ impl Machine {
                 end = Mark::new(last_ns.max(end.at_ns), What::Other, Source::Unknown);
                 end.text = Some("the log ends".into());
             }
+            // What came after it is none of it, as where a later mark closes it.
+            open.marks.retain(|m| m.at_ns <= end.at_ns);
             if open.stop.is_some() || open.facts.first_join {
                 self.close(&end, if quiet { Ended::Quiet } else { Ended::LogEnd });
             }

@@ -177,6 +177,10 @@ pub enum What {
         own: bool,
         reason: i64,
     },
+    /// The access point's, without the protection that the link has (802.11w): the station asks (SA query) before it believes it.
+    Unprotected {
+        reason: i64,
+    },
     /// The kernel's word that it is not connected any more.
     Disconnected {
         reason: i64,
@@ -302,6 +306,9 @@ impl Mark {
                 let by = if own { "deauthentication sent" } else { "deauthentication received" };
                 format!("{by}, reason {reason}")
             }
+            What::Unprotected { reason } => {
+                format!("unprotected deauthentication received and not believed, reason {reason}")
+            }
             What::Disconnected { reason } => format!("disconnected, reason {reason}"),
             What::CarrierOff => with_text("carrier off"),
             What::CarrierOn => "carrier on".into(),
@@ -392,6 +399,7 @@ pub(super) fn is_radio(what: What) -> bool {
         What::SignalLow { .. }
             | What::BeaconLoss
             | What::Deauthenticated { .. }
+            | What::Unprotected { .. }
             | What::ScanStart
             | What::ScanDone { .. }
             | What::ProbeRequest { .. }

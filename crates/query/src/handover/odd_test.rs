@@ -354,6 +354,84 @@ fn a_loss_during_a_scan_is_not_led_to_by_it() {
     assert_eq!(h.begin_ns, -1_000 * MS);
 }
 
+/// As recorded with SAE on 7.2, sent away during a scan: the protected frame was not looked at, and what the access point answered to data after it had no protection.
+#[test]
+fn what_is_not_believed_is_no_reason_until_the_station_asked() {
+    let mut all = before(0);
+    all.push(at(-1_900, What::ScanStart));
+    all.extend((0..15).map(|i| of(246 + i * 80, What::Unprotected { reason: 7 }, AP1)));
+    all.extend([at(1_501, What::CarrierOff), of(1_520, What::Deauthenticated { own: true, reason: 2 }, AP1)]);
+    all.push(at(6_983, What::ScanDone { aborted: false }));
+    all.extend(join(9_124, AP2));
+    all.push(at(9_600, What::Received));
+    all.sort_by_key(|m| m.at_ns);
+    let h = &run(&all)[0];
+    assert!(h.tiles());
+    assert_eq!((h.kind, h.cause, h.begin_ns), (Kind::Lost, Cause::SentAway { reason: 7 }, 0));
+    assert!(why(h, Phase::Detection).contains("SA query"), "{}", why(h, Phase::Detection));
+    // The supplicant did not wait for the end of that scan.
+    all.insert(all.len() - 13, with(6_980, What::Other, "scan-abort"));
+    let words = why(&run(&all)[0], Phase::Probing);
+    assert!(words.ends_with("; it was ended by request, before its last channels"), "{words}");
+    // Somebody else's, of which nothing came: the station chose another access point later, and data went on until then.
+    let mut all = before(3_000);
+    all.push(of(500, What::Unprotected { reason: 7 }, AP1));
+    all.extend([at(2_000, What::ScanStart), at(2_150, What::ScanDone { aborted: false })]);
+    all.extend([of(3_010, What::PortClosed, AP1), of(3_100, What::AuthStart { algorithm: 4 }, AP2)]);
+    all.extend([at(3_105, What::CarrierOff), of(3_110, What::Deauthenticated { own: true, reason: 1 }, AP1)]);
+    all.extend(join(3_120, AP2).into_iter().skip(1));
+    all.push(at(3_600, What::Received));
+    all.sort_by_key(|m| m.at_ns);
+    let h = &run(&all)[0];
+    assert_eq!((h.kind, h.cause, h.begin_ns / MS), (Kind::Roam, Cause::Chosen, 2_000));
+    // It ends no handover either that waits for its first data.
+    all.pop();
+    all.extend([of(5_900, What::Unprotected { reason: 7 }, AP2), at(6_200, What::Received)]);
+    let found = run(&all);
+    assert_eq!((found.len(), found[0].ended, found[0].end_ns / MS), (1, Ended::Data, 6_200));
+}
+
+/// As recorded on 7.2: the access point fell silent while the client waited for an answer.
+#[test]
+fn a_sign_of_the_next_one_is_none_of_the_last_one() {
+    let mut all = vec![of(-3_000, What::PortAuthorised, AP1), at(-10, What::CarrierOff)];
+    all.extend(join(0, AP2));
+    all.push(at(1_000, What::Dhcp(Dhcp::Request)));
+    all.extend([of(6_000, What::BeaconLoss, AP2), at(6_047, What::CarrierOff)]);
+    all.extend(join(7_000, AP2));
+    all.push(at(7_500, What::Received));
+    let found = run(&all);
+    let seen: Vec<_> = found.iter().map(|h| (h.begin_ns / MS, h.end_ns / MS, h.ended, h.tiles())).collect();
+    assert_eq!(seen, [(-10, 6_000, Ended::LinkEnd, true), (6_000, 7_500, Ended::Data, true)]);
+    assert_eq!(found[1].cause, Cause::Silent);
+}
+
+/// As recorded on 7.2: message 4 was sent once more, encrypted by the key that the access point had yet to take.
+#[test]
+fn a_port_that_is_shut_at_the_other_end() {
+    let mut all = before(0);
+    all.push(at(10, What::CarrierOff));
+    all.extend(join(20, AP2));
+    all.extend((1..6).flat_map(|i| {
+        [at(400 + i * 1_000, What::ArpRequest { sent: true }), at(900 + i * 1_000, What::KeyFrame(3))]
+    }));
+    all.extend([at(6_990, What::ArpReply { sent: false }), at(7_000, What::Received)]);
+    let words = why(&run(&all)[0], Phase::Neighbour);
+    assert!(words.contains("sent message 3 of the handshake 5 times more"), "{words}");
+}
+
+/// A confirm that does not fit, as hostapd refuses it.
+#[test]
+fn sae_with_a_wrong_password_says_so() {
+    let mut all = before(0);
+    all.push(at(20, What::CarrierOff));
+    all.extend([of(100, What::AuthStart { algorithm: 4 }, AP2), of(150, What::AuthReply { status: 0 }, AP2)]);
+    all.extend([of(160, What::AuthStart { algorithm: 4 }, AP2), of(190, What::AuthReply { status: 1 }, AP2)]);
+    all.push(at(900, What::ScanStart));
+    let words = why(&run(&all)[0], Phase::Retry);
+    assert!(words.contains("status 1 (as with a wrong password)"), "{words}");
+}
+
 /// As recorded on 7.2, of a processor that was too slow for the access point's answers.
 #[test]
 fn each_failed_attempt_has_its_own_reason() {
@@ -389,6 +467,7 @@ fn what_is_said_during_a_scan_waits_for_its_end() {
     assert_eq!((phases(h)[0], h.cause), ((Phase::Detection, 20_667), Cause::SentAway { reason: 3 }));
     let words = why(h, Phase::Detection);
     assert!(words.contains("a scan was going on"), "{words}");
+    assert!(!why(h, Phase::Probing).contains("by request"));
     // Over long before, it was not what was waited for.
     all.retain(|m| !matches!(m.what, What::Channel { .. }) || m.at_ns < 5_000 * MS);
     all.iter_mut().filter(|m| matches!(m.what, What::ScanDone { .. })).for_each(|m| m.at_ns = 5_000 * MS);

@@ -14,6 +14,9 @@ const OPENED_NS: i64 = 1_000_000_000;
 /// A frame's reason comes so soon after what it did (52 to 84 ms were measured).
 const SAID_NS: i64 = 500_000_000;
 
+/// A supplicant whose SA query has no answer leaves with this reason.
+const NO_LONGER_VALID: i64 = 2;
+
 /// Text of an EAPOL frame whose number is not known.
 pub(super) const SENT: &str = "sent";
 
@@ -210,6 +213,10 @@ impl Open {
     fn next(&mut self, mark: &Mark) -> Option<Phase> {
         match mark.what {
             What::SignalLow { .. } | What::BeaconLoss | What::Deauthenticated { .. } => self.lost(mark),
+            What::Unprotected { reason } => {
+                self.facts.unprotected = self.facts.unprotected.or((!self.joined).then_some(reason));
+                None
+            }
             What::CarrierOff
             | What::PortClosed
             | What::Disconnected { .. }
@@ -248,7 +255,13 @@ impl Open {
                     }
                 } else if self.of_old_link(mark) {
                     // What the other side says comes before what this one answers.
-                    self.facts.deauth = self.facts.deauth.or(Some((own, reason)));
+                    self.facts.queried |=
+                        own && reason == NO_LONGER_VALID && self.facts.unprotected.is_some();
+                    let said = match self.facts.unprotected {
+                        Some(reason) if self.facts.queried => (false, reason),
+                        _ => (own, reason),
+                    };
+                    self.facts.deauth = self.facts.deauth.or(Some(said));
                 } else if self.is_of_another(mark) {
                     // Of the old link, and late.
                 } else if self.ready || self.phase().is_radio() && self.phase().group() != Group::Search {

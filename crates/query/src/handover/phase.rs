@@ -75,6 +75,7 @@ phases! {
     KeyWait "key-wait" "4-way wait" Keys "associated; the access point has yet to send the first message of the 4-way handshake";
     KeyExchange "key-exchange" "4-way exchange" Keys "messages 1 to 4 of the handshake";
     KeyInstall "key-install" "4-way keys" Keys "keys are installed and the port is authorised";
+    PortOpening "port-opening" "port opening" Keys "associated, and no keys are exchanged; the port is not authorised yet";
     Retry "retry" "failed, wait" Decision "an attempt to join failed; the next step is waited for";
     BridgePort "bridge-port" "bridge port" Network "the bridge does not forward on this port yet";
     ClientStart "client-start" "DHCP client start" Network "the port is open; nobody has asked for an address yet";

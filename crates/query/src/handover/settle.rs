@@ -9,6 +9,8 @@ impl Open {
         let f = &self.facts;
         let wired = !f.radio && self.from.bssid.is_none();
         let exchange = spans.iter().any(|s| s.phase == Phase::Dhcp);
+        // With fast transition keys are there without a handshake; an open network has none at all.
+        let keys = f.algorithm == 2 || spans.iter().any(|s| s.phase == Phase::KeyInstall);
         // A router that never answered is none that an address was waited for from.
         let asked = |p: Phase| {
             matches!(p, Phase::Dhcp | Phase::Address | Phase::DuplicateCheck)
@@ -44,9 +46,8 @@ impl Open {
                 // The router's announcement, which brought the new address, was what was missing.
                 Phase::FirstData | Phase::Neighbour if unasked => s.phase = Phase::RouterWait,
                 Phase::Reaction | Phase::Retry if wired => s.phase = Phase::LinkDown,
-                // An open network has no keys.
                 Phase::KeyWait if f.first_key == 0 && s.steps.is_empty() && self.link_up.is_some() => {
-                    s.phase = Phase::KeyInstall;
+                    s.phase = if keys { Phase::KeyInstall } else { Phase::PortOpening };
                 }
                 _ => {}
             }

@@ -240,7 +240,10 @@ fn sae_open_and_fast_transition_differ_in_what_is_missing() {
     open.push(at(500, What::Received));
     let h = &run(&open)[0];
     assert!(h.tiles());
-    assert_eq!((h.of(Phase::KeyWait), h.of(Phase::KeyInstall)), (0, (368 - 66) * MS));
+    assert_eq!(
+        (h.of(Phase::KeyWait), h.of(Phase::KeyInstall), h.of(Phase::PortOpening)),
+        (0, 0, (368 - 66) * MS)
+    );
 }
 
 #[test]
@@ -310,9 +313,10 @@ fn wires_and_bridge_ports_have_no_radio() {
 
 #[test]
 fn without_data_it_ends_with_what_came_last() {
-    let all: Vec<Mark> = silent_loss().into_iter().filter(|m| m.what != What::Received).collect();
+    let mut all: Vec<Mark> = silent_loss().into_iter().filter(|m| m.what != What::Received).collect();
+    all.push(at(19_000, What::ArpRequest { sent: false }));
     let h = &run(&all)[0];
-    assert!(h.tiles());
+    assert!(h.tiles() && h.marks.iter().all(|m| m.at_ns <= h.end_ns));
     assert_eq!((h.ended, h.end_ns), (Ended::Quiet, 11_672 * MS));
     assert!(h.first_data().is_none());
 }

@@ -28,7 +28,9 @@ pub(super) fn explain(spans: &mut [Span], o: &Open) {
             Phase::ClientStart if asked && spans[i].dur_ns() >= 300 * MS => Some(
                 "the client had asked already when the link was lost once more: it asks again by its own timer".into(),
             ),
-            Phase::Neighbour | Phase::FirstData => unsent(&spans[i], o).or_else(|| neighbour(&spans[i], o, answered)),
+            Phase::Neighbour | Phase::FirstData => {
+                shut_there(&spans[i], o).or_else(|| unsent(&spans[i], o)).or_else(|| neighbour(&spans[i], o, answered))
+            }
             _ => of(&spans[i], next.map(|s| s.phase), o),
         };
         spans[i].why = words;
@@ -44,6 +46,9 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::Detection if s.begin.what == What::Received && long(300) && o.left_by_itself() => {
             Some("nothing came any more while the link stood, and then this station left: that its access point was silent is not in the log".into())
         }
+        Phase::Detection if o.facts.queried && long(300) => {
+            Some("the access point's word that this station is unknown came without protection, which anybody can send (802.11w): the station asked (SA query), had no answer, and left".into())
+        }
         Phase::Detection if s.begin.what == What::Received && long(300) && matches!(o.facts.deauth, Some((false, _))) => {
             Some(if scanned(s, o) {
                 "nothing came any more, and a scan was going on: what an access point says meanwhile the kernel looks at only after it".into()
@@ -55,7 +60,7 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             Some("nothing came any more; the access point is given up when its beacons and the answers to probes have stayed away".into())
         }
         Phase::Detection => None,
-        Phase::Probing => probing(s, next),
+        Phase::Probing => probing(s, next).map(|words| words + ended_early(s, o)),
         Phase::ProbingPause => Some("the scan found no network to join: the next one waits for the supplicant's timer".into()),
         Phase::Authentication if o.facts.algorithm == 4 => {
             Some("SAE: a commit and a confirm each way, with the elliptic curve's work in between".into())
@@ -68,6 +73,9 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::KeyExchange => repeated(s),
         Phase::KeyInstall if o.facts.first_key == 0 && o.facts.algorithm == 2 => {
             Some("no 4-way handshake: fast transition has the keys already".into())
+        }
+        Phase::PortOpening if long(300) => {
+            Some("no keys are exchanged, as in an open network: until the port is opened the time is the supplicant's".into())
         }
         Phase::LinkDown if o.facts.removed && long(300) => Some("the interface itself was gone".into()),
         Phase::LinkDown if long(1000) => Some("the wire had no carrier".into()),
@@ -92,6 +100,16 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             Some("duplicate address detection listens about 1 s for another owner; optimistic DAD or accept_dad=0 would not wait".into())
         }
         _ => None,
+    }
+}
+
+/// A supplicant does not wait for a scan without end (wpa_supplicant: 10 s).
+fn ended_early(s: &Span, o: &Open) -> &'static str {
+    let abort = |m: &Mark| m.what == What::Other && m.text.as_deref() == Some("scan-abort");
+    if o.marks.iter().any(|m| abort(m) && (s.from_ns..=s.to_ns).contains(&m.at_ns)) {
+        "; it was ended by request, before its last channels"
+    } else {
+        ""
     }
 }
 
@@ -134,9 +152,16 @@ fn refused(o: &Open, which: usize) -> String {
     let all = &o.facts.refusals;
     let words = which.checked_sub(1).and_then(|i| all.get(i)).map_or("", String::as_str);
     match all.len() {
-        1 => format!("{words}: the supplicant waits before it tries again"),
-        n => format!("failed attempt {which} of {n}: {words}"),
+        1 => format!("{words}{}: the supplicant waits before it tries again", sae(o, words)),
+        n => format!("failed attempt {which} of {n}: {words}{}", sae(o, words)),
     }
+}
+
+/// With SAE a confirm that does not fit is refused so: 1 by hostapd, 15 by the standard.
+fn sae(o: &Open, words: &str) -> &'static str {
+    let refused = ["authentication answered, status 1", "authentication answered, status 15"];
+    let is = o.marks.iter().any(|m| m.what == What::AuthStart { algorithm: 4 }) && refused.contains(&words);
+    if is { " (as with a wrong password)" } else { "" }
 }
 
 /// Channels as the kernel or the air named them.
@@ -273,6 +298,15 @@ fn dhcp(s: &Span, next: Option<&Span>, o: &Open) -> Option<String> {
         });
     }
     (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// The port is open here, and not at the access point, which goes on with the handshake.
+fn shut_there(s: &Span, o: &Open) -> Option<String> {
+    let again = |m: &&Mark| m.what == What::KeyFrame(3) && (s.from_ns..s.to_ns).contains(&m.at_ns);
+    let n = o.marks.iter().filter(again).count();
+    (n > 1).then(|| {
+        format!("the access point sent message 3 of the handshake {n} times more: it had no answer that it accepts, and until then it lets nothing through")
+    })
 }
 
 /// The network was there, and nobody used it.

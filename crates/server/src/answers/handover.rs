@@ -5,8 +5,8 @@ use super::declare::{Ns, answers};
 answers! {
     /// /api/handovers   All handovers, in order of time; 10,000 at most.
     Handovers {
-        /// The log has what a radio did.
-        radio: bool,
+        /// Why there is none, where there is none.
+        none: String,
         left_out: u64,
         rows: Vec<HandoverLine>,
         /// Over all of them.

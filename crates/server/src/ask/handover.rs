@@ -45,7 +45,7 @@ pub fn handovers(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Handovers> {
     let found = found(ask, progress)?;
     let sums = Statistics::of(found.handovers.iter());
     Ok(Handovers {
-        radio: found.radio,
+        none: found.none().to_owned(),
         left_out: found.left_out,
         rows: found.handovers.iter().map(|h| line(ask, h)).collect(),
         sums: sums

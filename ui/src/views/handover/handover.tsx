@@ -139,9 +139,7 @@ function Whole(): JSX.Element {
       {(data) => {
         if (!data.rows.length)
           return (
-            <Empty title="No handover">
-              {data.radio ? "The network was there all the time." : "The log has nothing of a radio (record with -p wifi), and no link that went down."}
-            </Empty>
+            <Empty title="No handover">{data.none[0]?.toUpperCase() + data.none.slice(1)}.</Empty>
           );
         // The longest is what one looks for.
         const longest = data.rows.reduce((a, b) => (b.to - b.from > a.to - a.from ? b : a));

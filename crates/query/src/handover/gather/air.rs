@@ -73,6 +73,7 @@ fn sort_of(mark: &Mark) -> Option<Sort> {
         What::AssocStart { .. } => Sort::Assoc { sent: true },
         What::AssocReply { .. } => Sort::Assoc { sent: false },
         What::Deauthenticated { own, .. } => Sort::Gone { sent: own },
+        What::Unprotected { .. } => Sort::Gone { sent: false },
         What::Dhcp(m) => Sort::Dhcp { sent: !m.is_answer() },
         What::ArpRequest { sent: true } => Sort::Arp { sent: true },
         What::ArpReply { sent: false } => Sort::Arp { sent: false },

@@ -52,8 +52,21 @@ pub struct Found {
     pub left_out: u64,
     /// The log has what a radio did.
     pub radio: bool,
+    /// Radios were recorded, whether one did anything or not.
+    pub radios_recorded: bool,
     /// The log has packets, so that data is known.
     pub data: bool,
+}
+
+impl Found {
+    /// Where it has no handovers: why.
+    pub fn none(&self) -> &'static str {
+        match (self.radio, self.radios_recorded) {
+            (true, _) => "in the log's time no network was joined or lost",
+            (_, true) => "in the log's time no radio did anything, and no link went down",
+            _ => "the log has nothing of a radio (record with -p wifi), and no link that went down",
+        }
+    }
 }
 
 /// A mark of an interface; in order of time.
@@ -198,6 +211,9 @@ impl Store {
         let mut heap: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
         let mut machines = Machines { interfaces, ..Machines::default() };
         machines.found.radio = wifi::has_radio(self)?;
+        let log = &self.manifest.log;
+        machines.found.radios_recorded =
+            log.sources.iter().any(|s| s.name == "wifi") || log.profile.split(',').any(|p| p == "wifi");
         machines.found.data = self.table::<PacketRow>()?.rows() > 0;
         let (mut number, mut read) = (0, usize::MAX);
         let (mut afterwards, mut passed_ns) = (Afterwards::default(), i64::MIN);

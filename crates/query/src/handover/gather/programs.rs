@@ -185,6 +185,7 @@ fn is_of_programs(phase: Phase) -> bool {
             | Phase::PreAssociation
             | Phase::KeyWait
             | Phase::KeyInstall
+            | Phase::PortOpening
             | Phase::Retry
             | Phase::ClientStart
             | Phase::Address

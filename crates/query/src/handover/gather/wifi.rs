@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// IEEE80211_CONF_CHANGE_CHANNEL: drivers are configured for other reasons, too.
 const CHANGE_CHANNEL: i64 = 0x40;
 
+/// Of what came without the link's protection the kernel has a tracepoint of its own.
+const UNPROTECTED: &str = "cfg80211_rx_unprot_mlme_mgmt";
+
 /// Stations whose state is kept; an access point has a few hundred.
 const MOST_STATES: usize = 16_384;
 /// IEEE80211_STA_ASSOC.
@@ -155,6 +158,9 @@ impl Radio {
             WifiWhat::DeauthSent | WifiWhat::DisassocSent => {
                 What::Deauthenticated { own: true, reason: row.a }
             }
+            WifiWhat::DeauthReceived | WifiWhat::DisassocReceived if row.point.ends_with(UNPROTECTED) => {
+                What::Unprotected { reason: row.a }
+            }
             WifiWhat::DeauthReceived | WifiWhat::DisassocReceived => {
                 What::Deauthenticated { own: false, reason: row.a }
             }
@@ -280,6 +286,21 @@ mod tests {
             radio.what(&row(WifiWhat::StationState, *state, 0), "phy2");
         }
         radio.what(&row(WifiWhat::AssocFrame, (0, 0), -1), "phy2")
+    }
+
+    /// As recorded with SAE on 7.2: hostapd answers frames of a station that it sent away.
+    #[test]
+    fn what_came_without_protection_is_not_believed() {
+        let row = |point: &str| WifiEventRow {
+            event: WifiWhat::DeauthReceived as i32,
+            point: point.into(),
+            a: 7,
+            ..WifiEventRow::default()
+        };
+        let what = |point: &str| Radio::default().what(&row(point), "phy2");
+        assert_eq!(what("cfg80211:cfg80211_rx_unprot_mlme_mgmt"), Some(What::Unprotected { reason: 7 }));
+        let believed = What::Deauthenticated { own: false, reason: 7 };
+        assert_eq!(what("cfg80211:cfg80211_rx_mlme_mgmt"), Some(believed));
     }
 
     /// Both as recorded of one station, 7.2: hostapd refused the first request with status 55 (invalid FTE), and accepted the second.
