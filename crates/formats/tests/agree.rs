@@ -86,7 +86,9 @@ fn check(small: &Small, chosen: &Chosen, truth: &Functions) {
     all.push(("pprof", pprof::write(store, chosen, &mut bytes, &mut ignore).unwrap()));
     let path = small.dir.path("out.pb.gz");
     std::fs::write(&path, bytes).unwrap();
-    if let Some(text) = judge::output("go", "version", &["tool", "pprof", "-raw", path.to_str().unwrap()]) {
+    if judge::has_pprof()
+        && let Some(text) = judge::output("go", "version", &["tool", "pprof", "-raw", path.to_str().unwrap()])
+    {
         assert_eq!(of_pprof(&text), without_packets(truth), "pprof");
     }
 

@@ -37,6 +37,19 @@ pub fn output(program: &str, version: &str, args: &[&str]) -> Option<String> {
     Some(run(Path::new(program), args))
 }
 
+/// `go tool pprof` is here without a compilation of a minute (Go from 1.25 on compiles it when it is first asked for), or that is wanted.
+pub fn has_pprof() -> bool {
+    let compiled = || {
+        let tools = Command::new("go").args(["env", "GOTOOLDIR"]).output().ok()?;
+        Some(Path::new(String::from_utf8(tools.stdout).ok()?.trim()).join("pprof").exists())
+    };
+    let here = std::env::var_os("KPAT_JUDGE_PPROF").is_some() || compiled().unwrap_or(false);
+    if !here {
+        skipped("go tool pprof as a judge", "it is not compiled (KPAT_JUDGE_PPROF=1: where Go is installed)");
+    }
+    here
+}
+
 pub fn run(program: &Path, args: &[&str]) -> String {
     let done = Command::new(program).args(args).output().unwrap();
     assert!(
