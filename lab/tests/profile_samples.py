@@ -105,7 +105,10 @@ WORTH = 1 / math.log(3)
 
 def has_pprof():
     """Go from 1.25 on compiles it when it is first asked for, which takes longer than all of a stage: then only if KPAT_JUDGE_PPROF says so."""
-    return bool(shutil.which("go")) and ("KPAT_JUDGE_PPROF" in os.environ or os.path.exists(os.path.join(sh("go", "env", "GOTOOLDIR").stdout.strip(), "pprof")))
+    here = bool(shutil.which("go")) and ("KPAT_JUDGE_PPROF" in os.environ or os.path.exists(os.path.join(sh("go", "env", "GOTOOLDIR").stdout.strip(), "pprof")))
+    if not here:
+        print("skipped: go tool pprof as a judge: it is not compiled (KPAT_JUDGE_PPROF=1: where Go is installed)", file=sys.stderr, flush=True)
+    return here
 
 
 def pprof_message():
