@@ -30,7 +30,7 @@ fn a_link_flap_in_sum_and_phase_by_phase() {
 
     let s = serve(&dir, None);
     let all = s.ask("/api/handovers");
-    assert_eq!((&all["radio"], &all["left_out"]), (&json!(false), &json!(0)));
+    assert_eq!((&all["none"], &all["left_out"]), (&json!(null), &json!(0)));
     let line = &all["rows"][0];
     assert_eq!(
         (&line["number"], &line["interface"], &line["kind"]),

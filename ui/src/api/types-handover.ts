@@ -4,8 +4,8 @@ import type { Ns } from "./types.ts";
 
 // /api/handovers   All handovers, in order of time; 10,000 at most.
 export interface Handovers {
-  // Why there is none, where there is none.
-  none: string;
+  // Why there is none; null: there are some.
+  none: string | null;
   left_out: number;
   rows: HandoverLine[];
   // Over all of them.

@@ -5,8 +5,8 @@ use super::declare::{Ns, answers};
 answers! {
     /// /api/handovers   All handovers, in order of time; 10,000 at most.
     Handovers {
-        /// Why there is none, where there is none.
-        none: String,
+        /// Why there is none; null: there are some.
+        none: Option<String>,
         left_out: u64,
         rows: Vec<HandoverLine>,
         /// Over all of them.

@@ -45,7 +45,7 @@ pub fn handovers(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Handovers> {
     let found = found(ask, progress)?;
     let sums = Statistics::of(found.handovers.iter());
     Ok(Handovers {
-        none: found.none().to_owned(),
+        none: found.handovers.is_empty().then(|| found.none().to_owned()),
         left_out: found.left_out,
         rows: found.handovers.iter().map(|h| line(ask, h)).collect(),
         sums: sums

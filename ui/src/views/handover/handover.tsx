@@ -139,7 +139,7 @@ function Whole(): JSX.Element {
       {(data) => {
         if (!data.rows.length)
           return (
-            <Empty title="No handover">{data.none[0]?.toUpperCase() + data.none.slice(1)}.</Empty>
+            <Empty title="No handover">{(data.none ?? "").replace(/^./, (first) => first.toUpperCase())}.</Empty>
           );
         // The longest is what one looks for.
         const longest = data.rows.reduce((a, b) => (b.to - b.from > a.to - a.from ? b : a));
