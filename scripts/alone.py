@@ -1,6 +1,7 @@
-"""Waits until no other stage of scripts/test runs: what is run once more is judged alone."""
+"""What failed beside other stages of scripts/test is run once more, alone, and told so that scripts/test counts it."""
 import fcntl
 import os
+import sys
 import time
 
 
@@ -20,3 +21,12 @@ def alone(seconds):
         except OSError:  # closed by what was between
             return False
     return False
+
+
+def tell(again, out=sys.stdout):
+    """Says of each (name, whether it failed again) what came of it. How many passed."""
+    passed = sum(not bad for _, bad in again)
+    for name, bad in again:
+        print(f"once more: {name}: {'failed again' if bad else 'failed beside other tests, passed alone'}", file=out)
+    print(f"once more: {passed} of {len(again)} passed", file=out, flush=True)
+    return passed
