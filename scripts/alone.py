@@ -23,10 +23,10 @@ def alone(seconds):
     return False
 
 
-def tell(again, out=sys.stdout):
-    """Says of each (name, whether it failed again) what came of it. How many passed."""
+def tell(again, out=sys.stdout, begun=0):
+    """Says of each (name, whether it failed again) what came of it. `begun`: as many had not run before. How many passed."""
     passed = sum(not bad for _, bad in again)
     for name, bad in again:
         print(f"once more: {name}: {'failed again' if bad else 'failed beside other tests, passed alone'}", file=out)
-    print(f"once more: {passed} of {len(again)} passed", file=out, flush=True)
+    print(f"once more: {passed} of {len(again)} passed" + (f", {begun} for the first time" if begun else ""), file=out, flush=True)
     return passed

@@ -137,15 +137,23 @@ class Patient:
 
     def __init__(self, pid: int):
         self.pid, self.start, self.waited = pid, time.monotonic(), 0.0
+        self.before = self._waits()
+
+    def _waits(self) -> dict[str, float]:
+        """Seconds that each of its threads has waited for a processor."""
+        waits = {}
+        for stat in Path(f"/proc/{self.pid}/task").glob("*/schedstat"):
+            try:
+                # What a thread ran, what it waited for a processor, in nanoseconds.
+                waits[stat.parent.name] = int(stat.read_text().split()[1]) / 1e9
+            except (OSError, IndexError):
+                pass  # it has ended
+        return waits
 
     def now(self) -> float:
         """Seconds, from the clock's start on."""
-        for stat in Path(f"/proc/{self.pid}/task").glob("*/schedstat"):
-            try:
-                # What a thread ran, what it waited for a processor, in nanoseconds: its longest is what a guest lost, at least.
-                self.waited = max(self.waited, int(stat.read_text().split()[1]) / 1e9)
-            except (OSError, IndexError):
-                pass  # it has ended
+        # Its longest is what a guest lost, at least.
+        self.waited = max([self.waited, *(wait - self.before.get(thread, 0.0) for thread, wait in self._waits().items())])
         passed = time.monotonic() - self.start
         return max(passed - self.waited, passed / self.SLOWEST)
 

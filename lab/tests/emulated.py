@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import re
 import socket
 import subprocess
 import tempfile
@@ -14,8 +15,8 @@ QUIET = ["-nodefaults", "-no-user-config", "-display", "none", "-m", "384", "-ac
 
 
 class Emulated:
-    """In a folder of its own. It is booted once more if its kernel dies before it is ready, as an emulated one sometimes does before anybody has
-    touched it (README.md of the lab); its console is kept, and the run reports it."""
+    """In a folder of its own. It is booted once more if its kernel dies, or stands still, before it is ready, as an emulated one sometimes does before
+    anybody has touched it (README.md of the lab); its console is kept, and the run reports it."""
 
     def __init__(self, series: str):
         self.series = series
@@ -36,7 +37,8 @@ class Emulated:
                 self.wait_ready()
                 return
             except Ended as died:
-                words = f"{self.series} died before it was ready{', again' if last else ''}: {self.process.stderr.read()[-500:].decode(errors='replace')}"
+                where = self.stands() if self.process.poll() is None else self.process.stderr.read()[-500:].decode(errors="replace")
+                words = f"{self.series} {died.how} before it was ready{', again' if last else ''}: {where}"
                 kept = guest.keep_console(self.series, words, died.console)
                 self.end()
                 if last:
@@ -46,7 +48,15 @@ class Emulated:
                 raise
 
     def wait_ready(self) -> None:
+        """`Ended` if the guest ended, `Silent` if it says no more."""
         raise NotImplementedError
+
+    def stands(self) -> str:
+        """Where each processor of a guest that is silent stands, twice: the same if it waits for what does not come."""
+        try:
+            return "; ".join(" ".join(re.findall(r"[ER]IP=\S+|HLT=\d", monitor(self.qmp, "info registers -a"))) for _ in range(2))
+        except (OSError, ValueError) as e:
+            return f"its monitor does not answer ({e})"
 
     def end(self) -> None:
         if self.process is None:
@@ -65,9 +75,17 @@ class Emulated:
 class Ended(Exception):
     """The guest ended."""
 
+    how = "died"
+
     def __init__(self, console: list[str]):
-        super().__init__("the guest ended: " + " | ".join(console[-12:]))
+        super().__init__(f"the guest {self.how}: " + " | ".join(console[-12:]))
         self.console = console
+
+
+class Silent(Ended, TimeoutError):
+    """It runs, and did not say what was waited for."""
+
+    how = "was silent"
 
 
 class OnConsole(Emulated):
@@ -89,8 +107,9 @@ class OnConsole(Emulated):
 
     def until(self, asked, patience: float = 60) -> list[str]:
         """The lines up to the first that is what is asked for, which is the last of them."""
-        self.console.settimeout(patience)
-        lines = []
+        # Of the guest's own time: one that gets no processor is not silent.
+        clock, lines = guest.Patient(self.process.pid), []
+        self.console.settimeout(1)
         while True:
             while b"\n" in self.read:
                 line, self.read = self.read.split(b"\n", 1)
@@ -102,9 +121,14 @@ class OnConsole(Emulated):
                 data = self.console.recv(65536)
             except ConnectionResetError:
                 data = b""
+            except TimeoutError:
+                if clock.now() >= patience:
+                    raise Silent(self.all) from None
+                continue
             if not data:
                 raise Ended(self.all)
             self.read += data
+            clock = guest.Patient(self.process.pid)
 
     def send(self, line: str) -> None:
         self.console.sendall(line.encode() + b"\n")

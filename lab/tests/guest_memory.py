@@ -16,9 +16,9 @@ import time
 import unittest
 from pathlib import Path
 
-from kpatlab import btf, initramfs, kernel, look
+from kpatlab import btf, guest, initramfs, kernel, look
 
-from .emulated import Emulated, Ended, monitor
+from .emulated import Emulated, Ended, Silent, monitor
 
 INIT = b"""#!/bin/busybox sh
 /bin/busybox mount -t proc p /proc
@@ -57,11 +57,11 @@ class Seen(Emulated):
                    "-fsdev", f"local,id=out,path={self.out},security_model=none", "-device", "virtio-9p-pci,fsdev=out,mount_tag=out"], d / "initrd", more)
 
     def wait_ready(self) -> None:
-        end, console = time.monotonic() + 150, self.path / "console"
+        clock, console = guest.Patient(self.process.pid), self.path / "console"
         while not (self.out / "ready").exists():
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.process.kill()
-                raise Ended(console.read_text(errors="replace").splitlines() if console.exists() else [])
+            ended = self.process.poll() is not None
+            if ended or clock.now() > 150:
+                raise (Ended if ended else Silent)(console.read_text(errors="replace").splitlines() if console.exists() else [])
             time.sleep(0.1)
 
     def text(self, name: str) -> str:
