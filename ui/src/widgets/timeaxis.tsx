@@ -92,16 +92,21 @@ export function useTimeAxis(p: Props): TimeAxis {
   const view = useSignal<Piece>(shown);
   const brush = useSignal<Piece | null>(null);
   const width = useRef(1);
+  /** What will choose once the hand rests; 0: it rests. */
   const asking = useRef(0);
+  /** What was chosen here last. */
+  const own = useRef("");
   const props = useRef(p);
   props.current = p;
-  // From outside: the address, another picture.
   const key = `${p.chosen} ${p.whole}`;
   const known = useRef(key);
   useEffect(() => {
     if (known.current === key) return;
     known.current = key;
+    // What was chosen here comes back after the hand may have gone on; else it comes from outside: the address, another picture.
+    if (asking.current && own.current === `${p.chosen}`) return;
     clearTimeout(asking.current);
+    asking.current = 0;
     view.value = shown;
   }, [key]);
   useEffect(() => () => clearTimeout(asking.current), []);
@@ -117,7 +122,10 @@ export function useTimeAxis(p: Props): TimeAxis {
     clearTimeout(asking.current);
     asking.current = setTimeout(() => {
       const [a, b] = view.peek();
-      onChoose(a <= whole[0] && b >= whole[1] ? null : [Math.max(0, a), b]);
+      const piece: Piece | null = a <= whole[0] && b >= whole[1] ? null : [Math.max(0, a), b];
+      asking.current = 0;
+      own.current = `${piece}`;
+      onChoose(piece);
     }, REST_MS) as unknown as number;
   };
   const least = () => Math.min(props.current.least, props.current.whole[1] - props.current.whole[0]);
