@@ -116,7 +116,8 @@ pub fn whole(log: &Integrated, h: &Handover) -> Value {
     out
 }
 
-pub fn list(all: &[(&Read, &Handover)], sums: &Statistics) -> Value {
+/// `none`: of each log without a handover, why it has none.
+pub fn list(logs: &[Read], all: &[(&Read, &Handover)], sums: &Statistics) -> Value {
     let phases: Vec<Value> = sums
         .phases
         .iter()
@@ -127,9 +128,11 @@ pub fn list(all: &[(&Read, &Handover)], sums: &Statistics) -> Value {
             })
         })
         .collect();
+    let none = logs.iter().filter(|l| l.found.handovers.is_empty());
     let three = |t: (i64, i64, i64)| json!({ "median_ns": t.0, "max_ns": t.1, "total_ns": t.2 });
     json!({
         "handovers": all.iter().map(|(read, h)| line(&read.log, h)).collect::<Vec<_>>(),
+        "none": none.map(|l| json!({ "log": l.name, "why": l.found.none() })).collect::<Vec<_>>(),
         "statistics": {
             "handovers": sums.count, "phases": phases, "whole": three(sums.whole_ns), "without_data": sums.outage_ns.map(three),
         },

@@ -99,7 +99,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     match one {
         Some((read, h)) if out.json => out.value(&json::whole(&read.log, h))?,
         Some((read, h)) => text::one(args, &read.log, h, out)?,
-        None if out.json => out.value(&json::list(&all, &Statistics::of(all.iter().map(|(_, h)| *h))))?,
+        None if out.json => {
+            out.value(&json::list(&logs, &all, &Statistics::of(all.iter().map(|(_, h)| *h))))?
+        }
         None => match args.listing.tsv(&json::FIELDS)? {
             Some(tsv) => tsv.rows(all.iter().map(|(read, h)| json::line(&read.log, h)), out)?,
             None => text::list(args, &logs, &all, out)?,

@@ -187,6 +187,70 @@ fn kpat(folder: &Folder, args: &[&str]) -> String {
     String::from_utf8(done.stdout).unwrap()
 }
 
+fn refused(folder: &Folder, args: &[&str]) -> String {
+    let done = Command::new(env!("CARGO_BIN_EXE_kpat")).args(args).current_dir(&folder.0).output().unwrap();
+    assert_eq!(done.status.code(), Some(2), "{args:?}");
+    assert!(done.stdout.is_empty(), "{args:?}");
+    String::from_utf8(done.stderr).unwrap()
+}
+
+/// What it says beside the answer, with nothing as its answer.
+fn said(folder: &Folder, args: &[&str]) -> String {
+    let done = Command::new(env!("CARGO_BIN_EXE_kpat")).args(args).current_dir(&folder.0).output().unwrap();
+    assert!(done.status.success() && done.stdout.is_empty(), "{args:?}: {done:?}");
+    String::from_utf8(done.stderr).unwrap()
+}
+
+#[test]
+fn why_there_is_no_handover_is_what_the_log_has() {
+    let folder = Folder::new("handover-none");
+    let dir = fixture::integrated(&folder);
+    // Its link that went down is not of this.
+    rows::<EventRow>(&dir, &[]);
+    rows::<LinkEventRow>(&dir, &[]);
+    let reason = "the log has nothing of a radio (record with -p wifi), and no link that went down";
+    assert_eq!(said(&folder, &["handover", "x.kpat"]), format!("kpat: no handover: {reason}\n"));
+    let list: Value = serde_json::from_str(&kpat(&folder, &["handover", "x.kpat", "--json"])).unwrap();
+    assert_eq!(list["handovers"], serde_json::json!([]));
+    assert_eq!(list["none"], serde_json::json!([{ "log": "x.kpat", "why": reason }]));
+    for args in [&["handover", "x.kpat", "1"][..], &["handover", "x.kpat", "0", "--json"]] {
+        assert!(refused(&folder, args).ends_with("; the log has none\n"), "{args:?}");
+    }
+    assert_eq!(
+        refused(&folder, &["handover", "x.kpat", "--svg", "x.svg"]),
+        "kpat: there is no handover to draw\n"
+    );
+    assert!(!folder.0.join("x.svg").exists());
+    // A radio that looked around, and joined nothing.
+    rows(
+        &dir,
+        &[radio(1.0, WifiWhat::ScanStart, "", [0; 3], 0), radio(2.0, WifiWhat::ScanDone, "", [0; 3], 0)],
+    );
+    let reason = "in the log's time no network was joined or lost";
+    assert_eq!(said(&folder, &["handover", "x.kpat"]), format!("kpat: no handover: {reason}\n"));
+}
+
+#[test]
+fn what_is_asked_for_and_not_there_is_named() {
+    let (folder, other) = (Folder::new("handover-asked"), Folder::new("handover-asked-beside"));
+    log(&folder);
+    let beside = fixture::integrated(&other);
+    assert_eq!(
+        refused(&folder, &["handover", "x.kpat", "9"]),
+        "kpat: there is no handover 9; there is one, number 1\n"
+    );
+    assert_eq!(
+        said(&folder, &["handover", "x.kpat", "-i", "eth9"]),
+        "kpat: no handover of eth9; without --interface all others are shown\n"
+    );
+    let list: Value = serde_json::from_str(&kpat(&folder, &["handover", "x.kpat", "--json"])).unwrap();
+    assert_eq!(list["none"], serde_json::json!([]));
+    // A host that was elsewhere.
+    let text = kpat(&folder, &["handover", "x.kpat", "1", "--beside", beside.to_str().unwrap()]);
+    let line = text.lines().find(|l| l.starts_with("beside ")).unwrap();
+    assert!(line.contains("its log has nothing of this handover's stations in its time"), "{line}");
+}
+
 #[test]
 fn what_was_lost_at_another_time_is_not_of_it() {
     let folder = Folder::new("handover-loss");
