@@ -8,6 +8,7 @@
 use super::gate::{self, Descriptor, Places};
 use super::journal::{Change, Journal};
 use super::layout::*;
+use super::patience::Patience;
 use super::region::Region;
 use crate::error::{Error, Result};
 use crate::gdb::Gdb;
@@ -19,11 +20,11 @@ use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Present, writable, accessed, dirty, large, global.
 const ENTRY: u64 = 0x1e3;
-/// How long a guest may take to give a new device an address, or to let one go.
+/// How long a guest may take, of its own time, to give a new device an address, or to let one go.
 const PLUG: Duration = Duration::from_secs(5);
 
 pub struct Installed {
@@ -310,7 +311,7 @@ fn anonymous(pid: u32) -> Vec<(String, (u64, u64))> {
 /// Where the guest put the device's memory.
 fn wait_for_address(guest: &Guest, number: u32) -> Result<u64> {
     let (memory, _) = names(number);
-    let until = Instant::now() + PLUG;
+    let patience = Patience::new(guest, PLUG);
     let mut last = None;
     loop {
         let text = guest.qmp().monitor("info mtree -f")?;
@@ -324,7 +325,7 @@ fn wait_for_address(guest: &Guest, number: u32) -> Result<u64> {
             return Ok(found.unwrap_or_default());
         }
         last = found;
-        if Instant::now() > until {
+        if patience.is_over() {
             let (_, device) = names(number);
             let _ = guest.qmp().command("device_del", json!({"id": device}));
             return Err(Error::Unsupported("the guest gave the shared memory no address: its kernel has no hot plugging for PCI, or ignores it (QEMU's -device ivshmem-plain at start would do)".into()));
@@ -537,7 +538,7 @@ fn unplug(guest: &Guest, number: u32) -> Result<()> {
         Err(e) => Err(e),
         Ok(_) => Ok(false),
     };
-    let until = Instant::now() + PLUG;
+    let patience = Patience::new(guest, PLUG);
     gone("device_del", &device)?;
     // The device is gone when the guest has let it go; only then its memory can be.
     loop {
@@ -545,7 +546,7 @@ fn unplug(guest: &Guest, number: u32) -> Result<()> {
         if !listed.as_array().is_some_and(|a| a.iter().any(|d| d["name"].as_str() == Some(&device))) {
             break;
         }
-        if Instant::now() > until {
+        if patience.is_over() {
             return Err(Error::Unsupported(
                 "the guest does not let the shared memory's device go; it stays plugged, unused".into(),
             ));

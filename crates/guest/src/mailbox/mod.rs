@@ -10,6 +10,7 @@ pub mod host;
 pub mod install;
 pub mod journal;
 pub mod layout;
+mod patience;
 mod quiet;
 pub mod region;
 pub mod skb;

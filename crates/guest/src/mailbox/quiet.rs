@@ -3,13 +3,14 @@
 //! Nothing there sleeps: a thread leaves a processor inside of it only by an interrupt. Then its stack has the frame that the processor pushed,
 //! with an address of that code, above where the stack ends.
 
+use super::patience::Patience;
 use crate::error::{Error, Result};
 use crate::gdb::Gdb;
 use crate::guest::Guest;
 use crate::task::Tasks;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Code and data segment of 64-bit Linux: what an interrupt of the kernel pushes.
 const KERNEL_CODE: u64 = 0x10;
@@ -24,7 +25,7 @@ pub fn wait<T>(
     patience: Duration,
     mut then: impl FnMut(&mut Gdb) -> Result<T>,
 ) -> Result<T> {
-    let until = Instant::now() + patience;
+    let patience = Patience::new(guest, patience);
     // Symbols and types are read while the guest runs.
     let tasks = guest.tasks()?;
     let layout = Layout::of(guest)?;
@@ -36,7 +37,7 @@ pub fn wait<T>(
             return done;
         }
         gdb.detach()?;
-        if Instant::now() > until {
+        if patience.is_over() {
             return Err(Error::Unsupported(
                 "a thread of the guest is still in the code of a probe; the code stays mapped".into(),
             ));
