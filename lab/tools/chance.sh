@@ -5,12 +5,14 @@ roll() { r=$((RANDOM % $1)); }
 act() { echo "$(date +%s.%6N): $*" >>"$out/acts.log"; }
 serves() { [ "$(status bssid)" = "$(cat $RUN/bssid2)" ] && echo 2 || echo 1; }
 joined() { [ "$(status wpa_state)" = COMPLETED ]; }
-# Until it is joined and data flows, or that was long enough.
+# Until it is joined and data flows, or nothing came of it for so long; a busy machine does the same in more time.
 settled() { # seconds
-	local end=$((SECONDS + $1))
+	local end=$((SECONDS + $1)) last=$((SECONDS + 4 * $1)) seen= now
 	# Asked once: it may be sent away in the next moment by what was done before.
 	until joined; do
-		[ $SECONDS -lt $end ] || { not_made "not joined: $(status wpa_state)"; return; }
+		now=$(grep -c "State: \|SME: \|CTRL-EVENT" "$out/supplicant.log")
+		[ "$now" = "$seen" ] || { seen=$now; end=$((SECONDS + $1)); }
+		[ $SECONDS -lt $end ] && [ $SECONDS -lt $last ] || { not_made "not joined: $(status wpa_state)"; return; }
 		sleep 0.2
 	done
 	more 8 $1
