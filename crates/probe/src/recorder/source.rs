@@ -414,7 +414,10 @@ impl Source {
         let Some(accounts) = &self.accounts else { return };
         let mut accounts = accounts.borrow_mut();
         sink.label_all(now, |process| accounts.choice().has(&self.loaded, process));
-        accounts.take(&self.loaded, all).iter().for_each(|(cpu, record)| sink.of_cpu(*cpu, record));
+        for (cpu, record) in accounts.take(&self.loaded, all) {
+            sink.label_of(now, cpu, &record);
+            sink.of_cpu(cpu, &record);
+        }
         if all {
             // Names of those who came since the rings were emptied, and before the sums ended.
             (0..self.rings.cpus()).for_each(|cpu| self.drain(sink, cpu));

@@ -70,6 +70,13 @@ impl Sink {
         }
     }
 
+    /// What the processes of a sum belonged to that were gone before this file began.
+    pub fn label_of(&mut self, now: BootNs, cpu: u16, sum: &Record) {
+        for label in self.labels.of_sum(now, sum) {
+            self.of_cpu(cpu, &label);
+        }
+    }
+
     /// Takes everything out of one CPU's ring of a profile: names of tasks, samples by these `clocks`, and their stacks.
     pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, clocks: &Clocks) {
         let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);

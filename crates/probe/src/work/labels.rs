@@ -3,7 +3,7 @@
 
 use crate::sys;
 use crate::{kernel, wire};
-use kpat_model::{BootNs, ProcessLabel, ProcessNumber, Record};
+use kpat_model::{BootNs, ProcessLabel, ProcessNumber, Record, UseKind};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -31,6 +31,8 @@ pub struct Labels {
     another: BTreeMap<(u32, u64), u32>,
     /// Of the file before: processes that came at its end may have sums in this one, and be gone.
     carried: Vec<(u32, BootNs, Found)>,
+    /// Of the file before: the others, by number. They have a label in this file if they have a sum in it.
+    before: HashMap<u32, (BootNs, Found)>,
     /// Users and cgroups of sockets that were logged.
     owners: HashSet<(u32, u64)>,
     paths: HashMap<u64, String>,
@@ -49,6 +51,7 @@ impl Default for Labels {
             known: HashMap::new(),
             another: BTreeMap::new(),
             carried: Vec::new(),
+            before: HashMap::new(),
             owners: HashSet::new(),
             users: None,
             paths: HashMap::new(),
@@ -65,7 +68,8 @@ impl Labels {
         const LATELY_NS: i64 = 3_000_000_000;
         // Where /proc is not asked, they are the only ones.
         let since = if self.due { i64::MIN } else { crate::sys::boot_now().0 - LATELY_NS };
-        let lately = self.known.drain().filter(|(_, (at, _))| at.0 > since);
+        self.before = std::mem::take(&mut self.known);
+        let lately = self.before.extract_if(|_, (at, _)| at.0 > since);
         self.carried = lately.map(|(process, (at, found))| (process, at, found)).collect();
         self.owners.clear();
         self.due = true;
@@ -95,6 +99,26 @@ impl Labels {
         carried
             .into_iter()
             .filter_map(|(process, known, found)| self.label(at, known, process, found))
+            .collect()
+    }
+
+    /// Of the processes of a sum, those that this file has no label of: they were gone when it began.
+    pub fn of_sum(&mut self, at: BootNs, sum: &Record) -> Vec<Record> {
+        let processes = match sum {
+            Record::Work(w) if w.purpose.is_of_process() => [w.victim, u32::try_from(w.socket).unwrap_or(0)],
+            Record::Work(w) => [w.victim, 0],
+            Record::SocketUse(u) if u.how == UseKind::Answer => {
+                [u.process, u32::try_from(u.socket).unwrap_or(0)]
+            }
+            Record::SocketUse(u) => [u.process, 0],
+            _ => return Vec::new(),
+        };
+        let gone = processes.into_iter().filter(|p| !self.known.contains_key(p)).collect::<Vec<_>>();
+        gone.into_iter()
+            .filter_map(|process| {
+                let (known, found) = self.before.remove(&process)?;
+                self.label(at, known, process, found)
+            })
             .collect()
     }
 
@@ -267,6 +291,7 @@ fn search(mount: &Path, folder: &Path, cgroup: u64, depth: usize) -> Option<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kpat_model::{Busy, Purpose, Work};
 
     /// A process as the kernel side says it: `number` is 0 but for the start of one with another's id.
     fn seen(tgid: u32, ts: u64, started: u64, number: u64) -> wire::Process {
@@ -294,6 +319,29 @@ mod tests {
         l.due = true;
         l.again();
         assert_eq!(called(l.of_before(BootNs(300))), [(7, "true".to_owned())]);
+    }
+
+    #[test]
+    fn who_is_gone_and_has_a_sum_in_a_later_file_is_called_in_it() {
+        let mut l = labels();
+        assert!(l.of(&seen(7, 100, 90, 0), "cc".into()).is_some());
+        assert!(l.of(&seen(8, 100, 90, 0), "ld".into()).is_some());
+        l.due = false;
+        l.again();
+        assert_eq!(called(l.of_before(BootNs(i64::MAX - 1))), []);
+        let (at, busy, purpose) = (BootNs(1 << 40), Busy::User, Purpose::Itself);
+        let sum = Record::Work(Box::new(Work {
+            at,
+            busy,
+            purpose,
+            victim: 7,
+            socket: 8,
+            ns: 5,
+            packets: 0,
+            bytes: 0,
+        }));
+        assert_eq!(called(l.of_sum(at, &sum)), [(7, "cc".to_owned())]);
+        assert_eq!(called(l.of_sum(at, &sum)), []);
     }
 
     #[test]
