@@ -16,6 +16,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Most issues that are kept one by one.
 const MAX_ISSUES: usize = 20_000;
+/// Memory that what a file says of its recording may take: so much, and so much for each byte of it as it is stored.
+const MOST_WORDS: u64 = 128 << 20;
+const MOST_WORDS_A_BYTE: u64 = 128;
 
 mod grow;
 mod join;
@@ -171,6 +174,7 @@ impl Log {
         let mut meta = None;
         let mut last = None;
         let mut buf = Vec::new();
+        let (mut weight, mut most) = (0u64, MOST_WORDS);
         for i in first..self.chunks.len() {
             let info = self.chunks[i];
             last = Some(info.offset);
@@ -179,7 +183,14 @@ impl Log {
             }
             let json = match self.payload(&info, &mut buf) {
                 Ok(text) => {
-                    serde_json::from_slice::<Json>(text).map_err(|e| format!("its JSON is invalid: {e}"))
+                    let own = kpat_model::json_weight(text);
+                    most = most.saturating_add(u64::from(info.stored_len) * MOST_WORDS_A_BYTE);
+                    if weight.saturating_add(own) > most {
+                        Err(format!("its JSON would take {own} bytes of memory, too many for its length"))
+                    } else {
+                        weight += own;
+                        serde_json::from_slice::<Json>(text).map_err(|e| format!("its JSON is invalid: {e}"))
+                    }
                 }
                 Err(why) => Err(why),
             };

@@ -320,3 +320,42 @@ fn a_summary_that_is_not_last_does_not_close_the_log() {
     w.json(&json).unwrap();
     assert!(matches!(Log::from_bytes(w.into_inner()), Err(Error::NoMeta { .. })));
 }
+
+/// A chunk of JSON, packed as tightly as it may be.
+fn words(seq: u32, text: &[u8]) -> Vec<u8> {
+    let mut stored = zstd::bulk::compress(text, 3).unwrap();
+    // A frame that unpacking passes over.
+    let more = (text.len() / 64).saturating_sub(stored.len());
+    stored.extend([&0x184d_2a50u32.to_le_bytes()[..], &(more as u32).to_le_bytes(), &vec![0; more]].concat());
+    let mut out = vec![0; HEADER_LEN];
+    out[..8].copy_from_slice(b"\x89KBL\r\n\x1a\x03");
+    (out[8], out[9]) = (1, 1);
+    out[16..20].copy_from_slice(&(stored.len() as u32).to_le_bytes());
+    out[20..24].copy_from_slice(&(text.len() as u32).to_le_bytes());
+    out[24..28].copy_from_slice(&seq.to_le_bytes());
+    out.extend(stored);
+    let crc = crc32c::crc32c(&out[..56]);
+    out[56..60].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&out[..60]), &out[HEADER_LEN..]);
+    out[60..64].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+#[test]
+fn few_bytes_of_json_are_not_millions_of_structures() {
+    let (bytes, _) = sample::log(3, 4, 12, Codec::None);
+    let last = Log::from_bytes(bytes.clone()).unwrap().chunk_index().len() as u32;
+    let devices = |n: usize| format!("{{\"devices\":[{}{{}}]}}", "{},".repeat(n)).into_bytes();
+    // Few are read.
+    let log = Log::from_bytes([bytes.clone(), words(last, &devices(1000))].concat()).unwrap();
+    assert_eq!(log.issues(), []);
+    let bomb = words(last, &devices(5_500_000));
+    assert!(bomb.len() < 300_000, "{}", bomb.len());
+    let log = Log::from_bytes([bytes.clone(), bomb].concat()).unwrap();
+    assert!(log.issues().iter().any(|i| i.reason.contains("bytes of memory")), "{:?}", log.issues());
+    assert_eq!(all(&log), 48);
+    // Nor many chunks of less.
+    let many = (0..40).flat_map(|i| words(last + i, &devices(100_000))).collect::<Vec<u8>>();
+    let log = Log::from_bytes([bytes, many].concat()).unwrap();
+    assert!(log.issues().iter().any(|i| i.reason.contains("bytes of memory")), "{:?}", log.issues());
+}

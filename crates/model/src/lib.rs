@@ -16,6 +16,7 @@ pub mod random;
 pub mod record;
 pub mod sample;
 mod stacks;
+mod weight;
 pub mod wifi;
 mod work;
 
@@ -30,6 +31,7 @@ pub use record::{
 };
 pub use sample::Sample;
 pub use stacks::{CpuSample, Mapping, MappingKind, SampledStack};
+pub use weight::json_weight;
 pub use wifi::{Exchange, Exchanged, LinkEvent, LinkWhat, WifiEvent, WifiWhat};
 pub use work::{
     BlockRequests, Busy, CpuPackets, CpuTime, OTHERS, Peer, ProcessLabel, ProcessNumber, Purpose, SocketUse,

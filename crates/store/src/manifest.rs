@@ -11,6 +11,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "manifest.json";
+/// Memory that a manifest may take: so much, and so much for each of its bytes. A real one takes some 10 for each.
+const MOST_BYTES: u64 = 256 << 20;
+const MOST_BYTES_A_BYTE: u64 = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -193,6 +196,12 @@ impl Manifest {
             });
         }
         let text = fs::read(&path).map_err(Error::io(&path, "read"))?;
+        let weight = kpat_model::json_weight(&text);
+        let most = MOST_BYTES.saturating_add(text.len() as u64 * MOST_BYTES_A_BYTE);
+        if weight > most {
+            let why = format!("its {FILE} would take {weight} bytes of memory, too many for its length");
+            return Err(Error::NotALog { path: dir.to_owned(), why });
+        }
         let manifest: Manifest =
             serde_json::from_slice(&text).map_err(|source| Error::Manifest { path: path.clone(), source })?;
         if manifest.schema > SCHEMA_VERSION {

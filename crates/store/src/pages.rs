@@ -1,13 +1,122 @@
-//! How much memory the pages of a column take when they are unpacked, read from their headers before anything is unpacked:
-//! a kilobyte of zstd can claim a gigabyte, and the parquet crate believes the claim.
+//! What is known of a table before the parquet crate reads it. How much memory the pages of a column take when they are unpacked:
+//! a kilobyte of zstd can claim a gigabyte, and that crate believes the claim. And whether the description at the end of the
+//! file is one that it reads in bounded time and depth: it passes over lists of booleans, which it takes to have no bytes, as often
+//! as they claim elements (2^31 in 7 bytes), and follows a schema as deep as it is until the stack ends.
 //!
-//! Page headers are Thrift structures in the compact protocol. Of each only the two sizes count; all else is passed over.
+//! Both are Thrift structures in the compact protocol. That crate takes a known field for what it should be whatever kind it says
+//! it is, so these are walked by the shapes that they must have, and what has another is refused.
 
 /// What one column of one row group may take. kpat's own take 1 MiB or so.
 pub(crate) const MOST_COLUMN_BYTES: u64 = 64 << 20;
+/// What the columns of one row group may take that are read together: each is unpacked when the first row is read.
+pub(crate) const MOST_GROUP_BYTES: u64 = 128 << 20;
 
-/// Structures within structures that are followed.
-const MOST_DEPTH: u8 = 8;
+/// Columns of a table, with the schema's root. kpat's own have some 40.
+const MOST_COLUMNS: u64 = 1024;
+
+/// Kinds of values in the compact protocol. A boolean field has its value in its kind; all integers are written alike.
+const BOOL: u8 = 1;
+const INT: u8 = 5;
+const TEXT: u8 = 8;
+const LIST: u8 = 9;
+const STRUCT: u8 = 12;
+
+/// A structure: of each field its number, its kind and, for structures and lists of them, what they are.
+struct Shape(&'static [(i64, u8, &'static Shape)]);
+
+// As parquet.thrift has them, without what kpat does not write: encryption, decimals and times, geography, indexes of pages.
+static LEAF: Shape = Shape(&[]);
+static STATISTICS: Shape = Shape(&[
+    (1, TEXT, &LEAF),
+    (2, TEXT, &LEAF),
+    (3, INT, &LEAF),
+    (4, INT, &LEAF),
+    (5, TEXT, &LEAF),
+    (6, TEXT, &LEAF),
+    (7, BOOL, &LEAF),
+    (8, BOOL, &LEAF),
+]);
+static DATA_PAGE: Shape =
+    Shape(&[(1, INT, &LEAF), (2, INT, &LEAF), (3, INT, &LEAF), (4, INT, &LEAF), (5, STRUCT, &STATISTICS)]);
+static DICTIONARY_PAGE: Shape = Shape(&[(1, INT, &LEAF), (2, INT, &LEAF), (3, BOOL, &LEAF)]);
+static DATA_PAGE_2: Shape = Shape(&[
+    (1, INT, &LEAF),
+    (2, INT, &LEAF),
+    (3, INT, &LEAF),
+    (4, INT, &LEAF),
+    (5, INT, &LEAF),
+    (6, INT, &LEAF),
+    (7, BOOL, &LEAF),
+    (8, STRUCT, &STATISTICS),
+]);
+static PAGE: Shape = Shape(&[
+    (1, INT, &LEAF),
+    (2, INT, &LEAF),
+    (3, INT, &LEAF),
+    (4, INT, &LEAF),
+    (5, STRUCT, &DATA_PAGE),
+    (7, STRUCT, &DICTIONARY_PAGE),
+    (8, STRUCT, &DATA_PAGE_2),
+]);
+static LOGICAL: Shape = Shape(&[(1, STRUCT, &LEAF)]);
+static SCHEMA: Shape = Shape(&[
+    (1, INT, &LEAF),
+    (2, INT, &LEAF),
+    (3, INT, &LEAF),
+    (4, TEXT, &LEAF),
+    (5, INT, &LEAF),
+    (6, INT, &LEAF),
+    (9, INT, &LEAF),
+    (10, STRUCT, &LOGICAL),
+]);
+static WORDS: Shape = Shape(&[(1, TEXT, &LEAF), (2, TEXT, &LEAF)]);
+static ENCODINGS: Shape = Shape(&[(1, INT, &LEAF), (2, INT, &LEAF), (3, INT, &LEAF)]);
+static SIZES: Shape = Shape(&[(1, INT, &LEAF), (2, LIST, &LEAF), (3, LIST, &LEAF)]);
+static COLUMN: Shape = Shape(&[
+    (1, INT, &LEAF),
+    (2, LIST, &LEAF),
+    (3, LIST, &LEAF),
+    (4, INT, &LEAF),
+    (5, INT, &LEAF),
+    (6, INT, &LEAF),
+    (7, INT, &LEAF),
+    (8, LIST, &WORDS),
+    (9, INT, &LEAF),
+    (10, INT, &LEAF),
+    (11, INT, &LEAF),
+    (12, STRUCT, &STATISTICS),
+    (13, LIST, &ENCODINGS),
+    (14, INT, &LEAF),
+    (15, INT, &LEAF),
+    (16, STRUCT, &SIZES),
+]);
+static PLACE: Shape = Shape(&[
+    (1, TEXT, &LEAF),
+    (2, INT, &LEAF),
+    (3, STRUCT, &COLUMN),
+    (4, INT, &LEAF),
+    (5, INT, &LEAF),
+    (6, INT, &LEAF),
+    (7, INT, &LEAF),
+]);
+static GROUP: Shape = Shape(&[
+    (1, LIST, &PLACE),
+    (2, INT, &LEAF),
+    (3, INT, &LEAF),
+    (5, INT, &LEAF),
+    (6, INT, &LEAF),
+    (7, INT, &LEAF),
+]);
+static ORDER: Shape = Shape(&[(1, STRUCT, &LEAF)]);
+static FILE: Shape = Shape(&[
+    (1, INT, &LEAF),
+    (2, LIST, &SCHEMA),
+    (3, INT, &LEAF),
+    (4, LIST, &GROUP),
+    (5, LIST, &WORDS),
+    (6, TEXT, &LEAF),
+    (7, LIST, &ORDER),
+]);
 
 struct Cursor<'a> {
     bytes: &'a [u8],
@@ -43,34 +152,44 @@ impl Cursor<'_> {
         Some(())
     }
 
-    /// Passes over a value of a compact type; booleans of a field have none.
-    fn value(&mut self, kind: u8, depth: u8) -> Option<()> {
+    /// Passes over what is neither structure nor list nor boolean.
+    fn scalar(&mut self, kind: u8) -> Option<()> {
         match kind {
-            1 | 2 => Some(()),
-            3 => self.pass(1),
             4..=6 => self.varint().map(|_| ()),
-            7 => self.pass(8),
-            8 => {
+            TEXT => {
                 let len = self.varint()?;
                 self.pass(len)
             }
-            9 | 10 => {
-                let head = self.byte()?;
-                let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
-                // An element is a byte at least, a boolean among them.
-                (0..count.min(self.bytes.len() as u64 + 1)).try_for_each(|_| match head & 15 {
-                    1 | 2 => self.pass(1),
-                    kind => self.value(kind, depth),
-                })
-            }
-            12 => self.fields(depth, &mut |_, _| {}),
             _ => None,
         }
     }
 
-    /// The fields of a structure; integers are given.
-    fn fields(&mut self, depth: u8, take: &mut dyn FnMut(i64, i64)) -> Option<()> {
-        let depth = depth.checked_sub(1)?;
+    fn list(&mut self, of: &'static Shape) -> Option<()> {
+        let head = self.byte()?;
+        let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
+        let most = if std::ptr::eq(of, &raw const SCHEMA) { MOST_COLUMNS } else { u64::MAX };
+        // Each element is a byte at least.
+        if count > most.min((self.bytes.len() - self.at) as u64) {
+            return None;
+        }
+        for i in 0..count {
+            if of.0.is_empty() {
+                self.scalar(head & 15)?;
+                continue;
+            }
+            let mut children = 0;
+            let structure = head & 15 == STRUCT;
+            structure
+                .then(|| self.fields(of, &mut |id, v| children = if id == 5 { v } else { children }))??;
+            if std::ptr::eq(of, &raw const SCHEMA) && i > 0 && children != 0 {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// Passes over a structure; integers are given. `None`: it is not of this shape.
+    fn fields(&mut self, of: &'static Shape, take: &mut dyn FnMut(i64, i64)) -> Option<()> {
         let mut id = 0i64;
         loop {
             let head = self.byte()?;
@@ -78,13 +197,22 @@ impl Cursor<'_> {
                 return Some(());
             }
             let delta = i64::from(head >> 4);
-            id = if delta == 0 { self.zigzag()? } else { id + delta };
-            match head & 15 {
-                4..=6 => {
+            id = if delta == 0 { self.zigzag()? } else { id.checked_add(delta)? };
+            let kind = match head & 15 {
+                1 | 2 => BOOL,
+                4..=6 => INT,
+                kind => kind,
+            };
+            let (_, _, of) = of.0.iter().find(|(i, k, _)| (*i, *k) == (id, kind))?;
+            match kind {
+                BOOL => {}
+                INT => {
                     let v = self.zigzag()?;
                     take(id, v);
                 }
-                kind => self.value(kind, depth)?,
+                LIST => self.list(of)?,
+                STRUCT => self.fields(of, &mut |_, _| {})?,
+                kind => self.scalar(kind)?,
             }
         }
     }
@@ -96,7 +224,7 @@ pub(crate) fn unpacked(column: &[u8]) -> Option<u64> {
     let mut sum = 0u64;
     while c.at < column.len() {
         let (mut raw, mut packed) = (None, None);
-        c.fields(MOST_DEPTH, &mut |id, v| match id {
+        c.fields(&PAGE, &mut |id, v| match id {
             2 => raw = u64::try_from(v).ok(),
             3 => packed = u64::try_from(v).ok(),
             _ => {}
@@ -105,4 +233,9 @@ pub(crate) fn unpacked(column: &[u8]) -> Option<u64> {
         c.pass(packed?)?;
     }
     Some(sum)
+}
+
+/// Is this the description of a table as kpat's own: columns side by side, lists no longer than their bytes?
+pub(crate) fn plain(footer: &[u8]) -> bool {
+    Cursor { bytes: footer, at: 0 }.fields(&FILE, &mut |_, _| {}).is_some()
 }

@@ -3,7 +3,7 @@
 use crate::batch::{Batch, Values};
 use crate::error::{Error, Result};
 use crate::guard::guarded;
-use crate::pages::{MOST_COLUMN_BYTES, unpacked};
+use crate::pages::{MOST_COLUMN_BYTES, MOST_GROUP_BYTES, plain, unpacked};
 use crate::tables::{ColType, Row, Table};
 use bytes::{Buf, Bytes};
 use parquet::basic::Type;
@@ -67,6 +67,7 @@ impl TableFile {
         let path = dir.join(table.file_name());
         let file = File::open(&path).map_err(Error::io(&path, "open"))?;
         let len = file.metadata().map_err(Error::io(&path, "read"))?.len();
+        refuse_odd_footer(&path, &file, len)?;
         let meta = guarded(&path, || ParquetMetaDataReader::new().parse_and_finish(&file))?;
         if let Some(rows) =
             meta.row_groups().iter().map(|g| g.num_rows()).find(|n| !(0..=MOST_GROUP_ROWS).contains(n))
@@ -115,8 +116,8 @@ impl TableFile {
         self.meta.row_group(group).num_rows().max(0) as usize
     }
 
-    /// A column of a row group: its bytes, read at once.
-    fn open_column(&self, group: usize, place: usize) -> Result<ColumnReader> {
+    /// A column of a row group: its bytes, read at once, and how many they are unpacked.
+    fn open_column(&self, group: usize, place: usize) -> Result<(ColumnReader, u64)> {
         let column = self.meta.row_group(group).column(place);
         // Not `byte_range`, which asserts what a damaged file may not keep.
         let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
@@ -128,8 +129,8 @@ impl TableFile {
         let mut bytes = vec![0; len as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(Error::io(&self.path, "read"))?;
         let refused = |what: String| Error::parquet(&self.path)(ParquetError::General(what));
-        match unpacked(&bytes) {
-            Some(n) if n <= MOST_COLUMN_BYTES => {}
+        let most = match unpacked(&bytes) {
+            Some(n) if n <= MOST_COLUMN_BYTES => n,
             Some(n) => {
                 return Err(refused(format!(
                     "column {place} of row group {group} unpacks to {n} bytes; kpat writes at most {MOST_COLUMN_BYTES}"
@@ -140,11 +141,11 @@ impl TableFile {
                     "the pages of column {place} of row group {group} do not add up"
                 )));
             }
-        }
+        };
         let chunk = Arc::new(Chunk { start, bytes: bytes.into() });
         guarded(&self.path, || {
             let pages = SerializedPageReader::new(chunk, column, self.group_rows(group), None)?;
-            Ok(get_column_reader(column.column_descr_ptr(), Box::new(pages)))
+            Ok((get_column_reader(column.column_descr_ptr(), Box::new(pages)), most))
         })
     }
 
@@ -337,6 +338,22 @@ impl TableFile {
     }
 }
 
+/// A description of the table that the parquet crate would read for ever or end the program with. What is no Parquet file is left to it.
+fn refuse_odd_footer(path: &Path, file: &File, len: u64) -> Result<()> {
+    let mut tail = [0; 8];
+    let Some(end) = len.checked_sub(8) else { return Ok(()) };
+    file.read_exact_at(&mut tail, end).map_err(Error::io(path, "read"))?;
+    let own = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
+    let Some(start) = end.checked_sub(own).filter(|_| tail[4..] == *b"PAR1") else { return Ok(()) };
+    let mut bytes = vec![0; own as usize];
+    file.read_exact_at(&mut bytes, start).map_err(Error::io(path, "read"))?;
+    if plain(&bytes) {
+        return Ok(());
+    }
+    let what = "its description is not one of a plain table".to_owned();
+    Err(Error::parquet(path)(ParquetError::General(what)))
+}
+
 /// A stretch of the file in memory.
 struct Chunk {
     start: u64,
@@ -401,9 +418,18 @@ impl<'a> BatchReader<'a> {
             let Some(group) = self.groups.next() else { return Ok(false) };
             self.left = self.file.group_rows(group);
             self.open.clear();
+            let mut bytes = 0;
             for &index in &self.wanted {
                 if let Some(place) = self.file.places[index] {
-                    self.open.push((index, self.file.open_column(group, place)?));
+                    let (column, unpacked) = self.file.open_column(group, place)?;
+                    bytes += unpacked;
+                    if bytes > MOST_GROUP_BYTES {
+                        let what = format!(
+                            "row group {group} unpacks to more than {MOST_GROUP_BYTES} bytes; kpat writes less"
+                        );
+                        return Err(Error::parquet(&self.file.path)(ParquetError::General(what)));
+                    }
+                    self.open.push((index, column));
                 }
             }
         }

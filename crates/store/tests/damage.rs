@@ -75,3 +75,105 @@ fn damage_is_an_error_and_not_a_panic() {
     assert!(errors > 600, "only {errors} of the damaged tables were refused");
     std::fs::remove_dir_all(&d).unwrap();
 }
+
+fn varint(mut n: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while n > 127 {
+        out.push(n as u8 | 128);
+        n >>= 7;
+    }
+    out.push(n as u8);
+    out
+}
+
+/// A list of structures, or of what `kind` is, in the compact protocol.
+fn list(kind: u8, items: &[Vec<u8>]) -> Vec<u8> {
+    [vec![0xf0 | kind], varint(items.len() as u64), items.concat()].concat()
+}
+
+/// A file of this body and description.
+fn file(dir: &Path, body: &[u8], footer: &[u8]) {
+    let len = (footer.len() as u32).to_le_bytes();
+    let bytes = [b"PAR1", body, footer, &len, b"PAR1"].concat();
+    std::fs::write(dir.join(EVENT.file_name()), bytes).unwrap();
+}
+
+fn refused(dir: &Path) -> String {
+    let began = std::time::Instant::now();
+    let why = read(dir).unwrap_err().to_string();
+    // The CPU had two thousand million booleans to pass over for each of the lists.
+    assert!(began.elapsed().as_secs() < 10, "{why}");
+    why
+}
+
+#[test]
+fn a_description_is_read_in_bounded_time_and_depth() {
+    let d = dir("described");
+    let root = vec![0x48, 1, b's', 0x15, 0, 0];
+    let booleans = [vec![0xf1], varint((1 << 31) - 1)].concat();
+    for lists in [1, 300] {
+        // Field 15, which nobody knows: lists of booleans.
+        let field = [vec![0xe9], list(9, &vec![booleans.clone(); lists])].concat();
+        file(&d, &[], &[vec![0x15, 2], field, vec![0]].concat());
+        assert!(refused(&d).contains("plain table"));
+    }
+    // A known field whose kind says that it is text, which the parquet crate reads as what it should be.
+    let hidden = [vec![0x15, 2, 0x38], varint(10), vec![0; 10], vec![0]].concat();
+    file(&d, &[], &hidden);
+    assert!(refused(&d).contains("plain table"));
+    // Each column within the one before.
+    let within = vec![0x48, 1, b's', 0x15, 2, 0];
+    let schema = list(12, &[vec![within; 200_000], vec![root.clone()]].concat());
+    file(&d, &[], &[vec![0x15, 2, 0x19], schema, vec![0x16, 0, 0x19, 0x0c, 0]].concat());
+    assert!(refused(&d).contains("plain table"));
+    std::fs::remove_dir_all(&d).unwrap();
+}
+
+/// A table of one row and these bytes for each column.
+fn columns(dir: &Path, page: &[u8]) {
+    use kpat_store::tables::ColType;
+    let kind = |ty: ColType| match ty {
+        ColType::I32 => 1u8,
+        ColType::I64 => 2,
+        ColType::Text => 6,
+    };
+    let text = |t: &str| [varint(t.len() as u64), t.as_bytes().to_vec()].concat();
+    let number = |n: usize| varint(n as u64 * 2);
+    let all = EVENT.columns.len();
+    let mut schema = vec![[vec![0x48, 1, b's', 0x15], number(all), vec![0]].concat()];
+    let mut places = Vec::new();
+    for (i, c) in EVENT.columns.iter().enumerate() {
+        let optional = u8::from(c.nullable()) * 2;
+        schema.push([vec![0x15, kind(c.ty) * 2, 0x25, optional, 0x18], text(c.name), vec![0]].concat());
+        let at = number(4 + i * page.len());
+        let meta = [
+            vec![0x15, kind(c.ty) * 2, 0x19, 0x15, 0, 0x19, 0x18],
+            text(c.name),
+            vec![0x15, 12, 0x16, 2, 0x16],
+            number(page.len()),
+            vec![0x16],
+            number(page.len()),
+            vec![0x26],
+            at.clone(),
+            vec![0],
+        ];
+        places.push([vec![0x26], at, vec![0x1c], meta.concat(), vec![0]].concat());
+    }
+    let group = [vec![0x19], list(12, &places), vec![0x16, 2, 0x16, 2, 0]].concat();
+    let footer =
+        [vec![0x15, 2, 0x19], list(12, &schema), vec![0x16, 2, 0x19], list(12, &[group]), vec![0]].concat();
+    file(dir, &page.repeat(all), &footer);
+}
+
+#[test]
+fn pages_are_read_in_bounded_depth_and_memory() {
+    let d = dir("pages");
+    // Lists within lists, in a field of a page's header that nobody knows.
+    columns(&d, &[vec![0x99], vec![0x19; 1_000_000], vec![0x15, 0, 0]].concat());
+    assert!(refused(&d).contains("do not add up"));
+    // Pages of 60 MiB, one in each column, of no bytes.
+    columns(&d, &[vec![0x15, 0, 0x15], varint(120 << 20), vec![0x15, 0, 0]].concat());
+    let t = TableFile::open(&d, &EVENT).unwrap();
+    assert!(t.all::<EventRow>().unwrap_err().to_string().contains("row group 0 unpacks to more than"));
+    std::fs::remove_dir_all(&d).unwrap();
+}
