@@ -195,7 +195,8 @@ impl Manifest {
                 why: format!("it has no {FILE}: another directory, or integrating did not end"),
             });
         }
-        let text = fs::read(&path).map_err(Error::io(&path, "read"))?;
+        let mut text = Vec::new();
+        crate::read::open_file(dir, &path)?.read_to_end(&mut text).map_err(Error::io(&path, "read"))?;
         let weight = kpat_model::json_weight(&text);
         let most = MOST_BYTES.saturating_add(text.len() as u64 * MOST_BYTES_A_BYTE);
         if weight > most {

@@ -65,7 +65,7 @@ impl TableFile {
     /// Errors: a column that may not be null is missing, or one has another type.
     pub fn open(dir: &Path, table: &'static Table) -> Result<TableFile> {
         let path = dir.join(table.file_name());
-        let file = File::open(&path).map_err(Error::io(&path, "open"))?;
+        let file = open_file(dir, &path)?;
         let len = file.metadata().map_err(Error::io(&path, "read"))?.len();
         refuse_odd_footer(&path, &file, len)?;
         let meta = guarded(&path, || ParquetMetaDataReader::new().parse_and_finish(&file))?;
@@ -336,6 +336,15 @@ impl TableFile {
         }
         Ok(out)
     }
+}
+
+/// A file of the log in `dir`. A pipe or a device in its place would be waited for, or never end.
+pub(crate) fn open_file(dir: &Path, path: &Path) -> Result<File> {
+    if !std::fs::metadata(path).map_err(Error::io(path, "open"))?.is_file() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        return Err(Error::NotALog { path: dir.to_owned(), why: format!("its {name} is no file") });
+    }
+    File::open(path).map_err(Error::io(path, "open"))
 }
 
 /// A description of the table that the parquet crate would read for ever or end the program with. What is no Parquet file is left to it.

@@ -177,3 +177,24 @@ fn pages_are_read_in_bounded_depth_and_memory() {
     assert!(t.all::<EventRow>().unwrap_err().to_string().contains("row group 0 unpacks to more than"));
     std::fs::remove_dir_all(&d).unwrap();
 }
+
+/// Would wait for ever if it were opened: nobody writes to the pipe.
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused() {
+    let d = dir("pipe");
+    let pipe = |name: &str| {
+        let path = d.join(name);
+        let _ = std::fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    };
+    pipe(EVENT.file_name().as_str());
+    assert!(refused(&d).contains("event.parquet is no file"));
+    pipe("manifest.json");
+    let why = kpat_store::Manifest::read(&d).unwrap_err().to_string();
+    assert!(why.contains("manifest.json is no file"), "{why}");
+    std::os::unix::fs::symlink("/dev/zero", d.join("zero")).unwrap();
+    std::fs::rename(d.join("zero"), d.join("manifest.json")).unwrap();
+    let why = kpat_store::Manifest::read(&d).unwrap_err().to_string();
+    assert!(why.contains("manifest.json is no file"), "{why}");
+    std::fs::remove_dir_all(&d).unwrap();
+}
