@@ -6,7 +6,7 @@ use crate::tables::SCHEMA_VERSION;
 use crate::write::new_file;
 use kpat_model::meta::{Meta, Summary};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -218,6 +218,7 @@ impl Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn captures_of_one_name_are_set_apart() {
