@@ -326,7 +326,7 @@ class Workloads(profile.Place):
             self.assertLessEqual(abs(x["served_ns"] - own["served_ns"]), added["process"] // 200, x["name"])
         renamed = {n: (names.get(n), x["name"]) for x in whole["processes"] if names.get(n := (x["pid"], x["instance"])) != x["name"] and not x["is_kernel_thread"]}
         # Another program took its place in the moment between two files, and was over with the first.
-        between = {n for n, (last, _) in renamed.items() if last in next(x["names_before"] for x in whole["processes"] if (x["pid"], x["instance"]) == n)}
+        between = {n for x in whole["processes"] if renamed.get(n := (x["pid"], x["instance"]), (None,))[0] in x["names_before"]}
         self.assertLess(len(between), len(files))
         self.assertEqual({n: names for n, names in renamed.items() if n not in between}, {})
         print(f"workloads: {len(files)} files, {len(whole['processes'])} processes, {moved / 1e3:.0f} us read in a later file", file=sys.stderr, flush=True)

@@ -167,7 +167,8 @@ impl Cursor<'_> {
     fn list(&mut self, of: &'static Shape) -> Option<()> {
         let head = self.byte()?;
         let count = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
-        let most = if std::ptr::eq(of, &raw const SCHEMA) { MOST_COLUMNS } else { u64::MAX };
+        let columns = std::ptr::eq(of, &raw const SCHEMA);
+        let most = if columns { MOST_COLUMNS } else { u64::MAX };
         // Each element is a byte at least.
         if count > most.min((self.bytes.len() - self.at) as u64) {
             return None;
@@ -177,11 +178,12 @@ impl Cursor<'_> {
                 self.scalar(head & 15)?;
                 continue;
             }
+            if head & 15 != STRUCT {
+                return None;
+            }
             let mut children = 0;
-            let structure = head & 15 == STRUCT;
-            structure
-                .then(|| self.fields(of, &mut |id, v| children = if id == 5 { v } else { children }))??;
-            if std::ptr::eq(of, &raw const SCHEMA) && i > 0 && children != 0 {
+            self.fields(of, &mut |id, v| children = if id == 5 { v } else { children })?;
+            if columns && i > 0 && children != 0 {
                 return None;
             }
         }
