@@ -38,6 +38,13 @@ impl Values {
         if let Values::Text { arena, .. } = self { arena.len() } else { 0 }
     }
 
+    /// The same of one row.
+    pub(crate) fn text_bytes_of(&self, row: usize) -> usize {
+        let Values::Text { ends, .. } = self else { return 0 };
+        let from = row.checked_sub(1).map_or(0, |before| ends[before]);
+        (ends[row] - from) as usize
+    }
+
     /// Room for so many rows.
     fn reserve(&mut self, rows: usize) {
         fn room<T>(of: &mut Vec<T>, rows: usize) {
@@ -108,8 +115,8 @@ impl Values {
     fn text(&self, row: usize) -> String {
         match self {
             Values::Text { arena, ends, .. } => {
-                let from = if row == 0 { 0 } else { ends[row - 1] as usize };
-                String::from_utf8_lossy(&arena[from..ends[row] as usize]).into_owned()
+                let to = ends[row] as usize;
+                String::from_utf8_lossy(&arena[to - self.text_bytes_of(row)..to]).into_owned()
             }
             _ => String::new(),
         }

@@ -21,6 +21,6 @@ mod write;
 pub use batch::{Batch, Cell, Values};
 pub use error::{Error, Result};
 pub use manifest::{CrossingCounts, DeviceLog, Manifest, SourceFile, TableCount};
-pub use read::{BatchReader, NULL, TableFile};
+pub use read::{BatchReader, Budget, NULL, TableFile};
 pub use tables::{ColType, Column, Row, Table};
 pub use write::{TableWriter, new_file, rows_at_once};

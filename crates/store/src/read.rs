@@ -30,6 +30,8 @@ const MOST_ROWS_A_BYTE: u64 = 16;
 /// Rows of a table that is read as a whole, and what they may take in memory.
 const MOST_ROWS_AT_ONCE: u64 = 1 << 22;
 const MOST_BYTES_AT_ONCE: usize = 512 << 20;
+/// What the rows of one packet, or of a few numbers, may take in memory: who asked for them makes several times as much of them.
+const MOST_BYTES_OF_FEW: usize = 128 << 20;
 /// Text of one column that is in memory at once: few bytes of a dictionary can stand for much.
 const MOST_TEXT: usize = 64 << 20;
 
@@ -38,6 +40,36 @@ const MOST_TEXT: usize = 64 << 20;
 const ASKED_OFTEN: u32 = 3;
 const MOST_KEPT_VALUES: usize = 1 << 20;
 const MOST_KEPT_TEXT: usize = 16 << 20;
+
+/// What rows may still take in memory.
+pub struct Budget {
+    left: usize,
+    most: usize,
+    /// The end of the sentence that refuses more.
+    of: &'static str,
+}
+
+impl Budget {
+    /// For the rows of one packet, or of a few numbers: 128 MiB.
+    pub fn of_few() -> Budget {
+        Budget::new(MOST_BYTES_OF_FEW, " belong to what was asked for")
+    }
+
+    fn new(most: usize, of: &'static str) -> Budget {
+        Budget { left: most, most, of }
+    }
+
+    /// For rows without their texts, which are taken when they are known.
+    fn take<R>(&mut self, of: &TableFile, rows: usize, text: usize) -> Result<()> {
+        match self.left.checked_sub(rows.saturating_mul(size_of::<R>()).saturating_add(text)) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(of.damaged(format!("more than {} bytes of rows{}", self.most, self.of))),
+        }
+    }
+}
 
 /// The row group that rows were last asked of.
 #[derive(Default)]
@@ -104,6 +136,11 @@ impl TableFile {
         Ok(TableFile { path, table, file, len, meta, places, kept: Mutex::default() })
     }
 
+    /// An error about this file, with what is odd about it.
+    pub fn damaged(&self, what: String) -> Error {
+        Error::parquet(&self.path)(ParquetError::General(what))
+    }
+
     pub fn rows(&self) -> u64 {
         self.meta.file_metadata().num_rows().max(0) as u64
     }
@@ -128,18 +165,18 @@ impl TableFile {
         }
         let mut bytes = vec![0; len as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(Error::io(&self.path, "read"))?;
-        let refused = |what: String| Error::parquet(&self.path)(ParquetError::General(what));
+        let refused = |what: String| self.damaged(what);
         let most = match unpacked(&bytes) {
             Some(n) if n <= MOST_COLUMN_BYTES => n,
             Some(n) => {
-                return Err(refused(format!(
+                return Err(self.damaged(format!(
                     "column {place} of row group {group} unpacks to {n} bytes; kpat writes at most {MOST_COLUMN_BYTES}"
                 )));
             }
             None => {
-                return Err(refused(format!(
-                    "the pages of column {place} of row group {group} do not add up"
-                )));
+                return Err(
+                    self.damaged(format!("the pages of column {place} of row group {group} do not add up"))
+                );
             }
         };
         let chunk = Arc::new(Chunk { start, bytes: bytes.into() });
@@ -253,7 +290,7 @@ impl TableFile {
     pub fn all<R: Row>(&self) -> Result<Vec<R>> {
         if self.rows() > MOST_ROWS_AT_ONCE {
             let what = format!("{} rows; of this table at most {MOST_ROWS_AT_ONCE} are read", self.rows());
-            return Err(Error::parquet(&self.path)(ParquetError::General(what)));
+            return Err(self.damaged(what));
         }
         let mut out = Vec::new();
         if self.groups() == 1
@@ -263,16 +300,9 @@ impl TableFile {
             return Ok(out);
         }
         let mut reader = self.batches((0..self.groups()).collect(), &[])?;
-        let mut spent = 0usize;
+        let mut budget = Budget::new(MOST_BYTES_AT_ONCE, "; this table is read as a whole");
         while let Some(batch) = reader.next(8192)? {
-            spent = spent.saturating_add(
-                batch.rows * size_of::<R>() + batch.columns.iter().map(Values::text_bytes).sum::<usize>(),
-            );
-            if spent > MOST_BYTES_AT_ONCE {
-                let what =
-                    format!("more than {MOST_BYTES_AT_ONCE} bytes of rows; this table is read as a whole");
-                return Err(Error::parquet(&self.path)(ParquetError::General(what)));
-            }
+            budget.take::<R>(self, batch.rows, batch.columns.iter().map(Values::text_bytes).sum())?;
             (0..batch.rows).for_each(|i| out.push(R::get(&batch, i)));
         }
         Ok(out)
@@ -280,6 +310,14 @@ impl TableFile {
 
     /// The rows at these places (ascending) of one row group; pages between them are skipped, not decoded.
     pub fn rows_at<R: Row>(&self, group: usize, places: &[u32]) -> Result<Vec<R>> {
+        self.rows_within(group, places, &mut Budget::new(MOST_BYTES_AT_ONCE, ""))
+    }
+
+    /// As [`TableFile::rows_at`], of several groups together.
+    ///
+    /// Errors: the budget is spent.
+    pub fn rows_within<R: Row>(&self, group: usize, places: &[u32], budget: &mut Budget) -> Result<Vec<R>> {
+        budget.take::<R>(self, places.len(), 0)?;
         let mut out = Vec::with_capacity(places.len());
         if places.is_empty() {
             return Ok(out);
@@ -303,8 +341,10 @@ impl TableFile {
             reader.skip(first - at)?;
             at = first;
             while at < first + count {
-                let Some(batch) = reader.next(first + count - at)? else { return Ok(out) };
+                let Some(batch) = reader.next((first + count - at).min(8192))? else { return Ok(out) };
                 while i <= k && (places[i] as usize) < at + batch.rows {
+                    let text = batch.columns.iter().map(|c| c.text_bytes_of(places[i] as usize - at)).sum();
+                    budget.take::<R>(self, 0, text)?;
                     out.push(R::get(&batch, places[i] as usize - at));
                     i += 1;
                 }
@@ -315,9 +355,12 @@ impl TableFile {
     }
 
     /// Rows whose integer `column` equals one of `wanted` (sorted), found by statistics, then by that column alone.
+    ///
+    /// Errors: they take more than 128 MiB.
     pub fn rows_equal<R: Row>(&self, column: &str, wanted: &[i64]) -> Result<Vec<R>> {
         let mut out = Vec::new();
         let (Some(&low), Some(&high)) = (wanted.first(), wanted.last()) else { return Ok(out) };
+        let mut budget = Budget::of_few();
         for group in self.groups_where(column, &(low..=high)) {
             if let Some(have) = self.range(group, column) {
                 let next = wanted.partition_point(|w| w < have.start());
@@ -332,7 +375,7 @@ impl TableFile {
                 .filter(|(_, v)| wanted.binary_search(v).is_ok())
                 .map(|(i, _)| i as u32)
                 .collect();
-            out.extend(self.rows_at::<R>(group, &places)?);
+            out.extend(self.rows_within::<R>(group, &places, &mut budget)?);
         }
         Ok(out)
     }
@@ -436,7 +479,7 @@ impl<'a> BatchReader<'a> {
                         let what = format!(
                             "row group {group} unpacks to more than {MOST_GROUP_BYTES} bytes; kpat writes less"
                         );
-                        return Err(Error::parquet(&self.file.path)(ParquetError::General(what)));
+                        return Err(self.file.damaged(what));
                     }
                     self.open.push((index, column));
                 }

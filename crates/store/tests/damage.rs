@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use kpat_store::tables::{EVENT, EventRow};
-use kpat_store::{Error, TableFile, TableWriter};
+use kpat_store::{Budget, Error, TableFile, TableWriter};
 use std::path::{Path, PathBuf};
 
 fn dir(name: &str) -> PathBuf {
@@ -179,6 +179,26 @@ fn pages_are_read_in_bounded_depth_and_memory() {
 }
 
 /// Would wait for ever if it were opened: nobody writes to the pipe.
+#[test]
+fn what_belongs_to_one_packet_is_bounded() {
+    let d = dir("one");
+    let mut w = TableWriter::create(&d).unwrap();
+    for i in 0..(1 << 21) {
+        w.push(&EventRow { at_ns: i, packet_id: Some(3), ..EventRow::default() }).unwrap();
+    }
+    w.finish().unwrap();
+    assert!(std::fs::metadata(d.join(EVENT.file_name())).unwrap().len() < 20 << 20);
+    let t = TableFile::open(&d, &EVENT).unwrap();
+    let too_many = t.rows_equal::<EventRow>("packet_id", &[3]).unwrap_err().to_string();
+    assert!(too_many.contains("belong to what was asked for"), "{too_many}");
+    let mut budget = Budget::of_few();
+    let each = (0..t.groups()).map(|g| {
+        let all: Vec<u32> = (0..t.group_rows(g) as u32).collect();
+        t.rows_within::<EventRow>(g, &all, &mut budget).map(|rows| rows.len())
+    });
+    assert!(each.collect::<Result<Vec<_>, _>>().is_err(), "the groups have a budget each");
+}
+
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_refused() {
     let d = dir("pipe");

@@ -4,6 +4,7 @@ use super::tree::{Names, build};
 use super::*;
 use crate::error::{Error, Result};
 use crate::store::{Store, places};
+use kpat_store::Budget;
 use kpat_store::tables::*;
 use std::collections::{BTreeMap, HashMap};
 
@@ -49,20 +50,22 @@ impl Store {
         let calls = self.table::<CallRow>()?;
         let life = packet.first_ns..=packet.last_ns;
         let id = packet.packet_id;
+        let mut budget = Budget::of_few();
         let mut rows = Vec::new();
         for group in calls.groups_where("entry_ns", &life) {
             if calls.range(group, "packet_id").is_some_and(|r| !r.contains(&id)) {
                 continue;
             }
             let places: Vec<u32> = places(&calls, group, "packet_id", |p| p == id)?;
-            rows.extend(calls.rows_at::<CallRow>(group, &places)?);
+            rows.extend(calls.rows_within::<CallRow>(group, &places, &mut budget)?);
         }
         let members = self.table::<CallMemberRow>()?;
         let mut wanted: Vec<i64> = Vec::new();
         for group in members.groups_where("entry_ns", &life) {
             if members.range(group, "packet_id").is_none_or(|r| r.contains(&id)) {
                 let places = places(&members, group, "packet_id", |p| p == id)?;
-                wanted.extend(members.rows_at::<CallMemberRow>(group, &places)?.iter().map(|m| m.call_id));
+                let of_lists = members.rows_within::<CallMemberRow>(group, &places, &mut budget)?;
+                wanted.extend(of_lists.iter().map(|m| m.call_id));
             }
         }
         wanted.sort_unstable();

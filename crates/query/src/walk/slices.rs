@@ -100,6 +100,9 @@ fn slices(table: &TableFile, ids: Option<&[i64]>, most: usize) -> Result<Vec<Ran
         all.extend(table.ints(group, "packet_id")?);
     }
     all.sort_unstable();
+    if let Some(twice) = all.windows(2).find(|p| p[0] == p[1]) {
+        return Err(table.damaged(format!("packet {} stands in it more than once", twice[0])).into());
+    }
     let (mut out, mut rest, mut size) = (Vec::new(), all.as_slice(), FIRST.min(most));
     while let Some(&first) = rest.first() {
         let (slice, further) = rest.split_at(rest.len().min(size));
