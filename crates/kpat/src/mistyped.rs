@@ -56,6 +56,16 @@ fn is_far(complaint: &str, tip: &str) -> bool {
     kpat_query::nearest(wrong, near.iter().map(String::as_str)).is_none()
 }
 
+/// Says that the log stands first, if one is named behind something else. `words`: as for [`sentence`].
+pub fn log_first(words: &[String]) -> Option<String> {
+    let mut words = words.iter().filter(|w| !w.starts_with('-'));
+    let command = words.next()?;
+    let is_log = |w: &&String| w.ends_with(".kpat");
+    let other = words.next().filter(|w| !is_log(w))?;
+    let log = words.find(is_log)?;
+    Some(format!("the log stands first: kpat {} {} '{}'", clean(command), clean(log), clean(other)))
+}
+
 /// What users of neighbouring tools mean by it.
 fn meant(command: &str, wrong: &str, words: &[String]) -> Option<String> {
     let number =
@@ -64,7 +74,7 @@ fn meant(command: &str, wrong: &str, words: &[String]) -> Option<String> {
         return Some(format!("`{wrong}`: numbers must not be negative"));
     }
     if command != "record" {
-        return None;
+        return if wrong.ends_with(".kpat") { log_first(words) } else { None };
     }
     match wrong {
         "-w" => {
@@ -118,6 +128,7 @@ mod tests {
             ("packets -n -5 X.kpat", "not be negative"),
             ("packets --form 1s X.kpat", "'--from'"),
             ("packet X.kpat --fram 3", "'--frame'"),
+            ("events drop X.kpat", "the log stands first: kpat events X.kpat 'drop'"),
             ("frob", "'frob' (see"),
             ("recrod", "'record'"),
             ("frobnicate", "unrecognized subcommand 'frobnicate'"),

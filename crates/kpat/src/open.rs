@@ -1,6 +1,7 @@
 //! From what the user typed to an open log, and from an id to what it means. Says what to do when a file of another
 //! kind was given.
 
+use crate::mistyped;
 use crate::output::{mark_sampled, usage};
 use crate::render::clean;
 use anyhow::{Context, bail};
@@ -100,6 +101,13 @@ pub struct Device {
 
 /// Opens an integrated log, or the one of a device in an integrated log of several.
 pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
+    if !path.exists() {
+        let words: Vec<String> =
+            std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
+        if let Some(says) = mistyped::log_first(&words) {
+            return Err(usage(format!("there is no {}; {says}", path.display())));
+        }
+    }
     match kind(path)? {
         Kind::Integrated => {}
         Kind::Log => bail!(

@@ -19,8 +19,13 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
     std::fs::write(folder.0.join("empty.kbl"), b"").unwrap();
     std::fs::write(folder.0.join("w.pcap"), [0xd4, 0xc3, 0xb2, 0xa1, 0, 0]).unwrap();
     std::fs::create_dir(folder.0.join("bare")).unwrap();
-    let cases: [(&[&str], i32, &str); 49] = [
+    let cases: [(&[&str], i32, &str); 50] = [
         (&["packets", "nothing.kpat"], 1, "nothing.kpat: No such file"),
+        (
+            &["packets", "dropped", "x.kpat"],
+            2,
+            "there is no dropped; the log stands first: kpat packets x.kpat 'dropped'",
+        ),
         (&["packets", "x.kbl"], 1, "first run: kpat integrate x.kbl"),
         (&["packets", "w.pcap"], 1, "kpat integrate X.kbl w.pcap"),
         (&["packets", "bare"], 1, "not an integrated log"),

@@ -12,7 +12,7 @@ use kpat_model::Crossing;
 use kpat_store::tables::*;
 use kpat_store::{NULL, TableFile};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// A call that sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -368,6 +368,8 @@ pub(crate) struct Passing {
 pub(crate) struct Passings {
     crossings: Mutex<Vec<(usize, Arc<[Passing]>)>>,
     points: Mutex<Vec<(usize, Arc<[Passing]>)>>,
+    /// Numbers of the functions of [`BOTH`], where the log has them.
+    functions: OnceLock<[Option<i64>; 2]>,
 }
 
 /// What both logs see, by function and crossing.
@@ -402,8 +404,10 @@ impl Store {
     /// The same of packets, all of them.
     pub(crate) fn points_of_packets(&self, from_ns: i64, to_ns: i64) -> Result<Vec<Passing>> {
         let table = self.table::<CallRow>()?;
-        let points =
-            BOTH.map(|b| self.functions.iter().find(|f| f.name == b.0).map(|f| i64::from(f.func_id)));
+        // Once for the log: its functions may be thousands, and this is asked for each packet.
+        let points = self.passings.functions.get_or_init(|| {
+            BOTH.map(|b| self.functions.iter().find(|f| f.name == b.0).map(|f| i64::from(f.func_id)))
+        });
         let read = |group| -> Result<Vec<Passing>> {
             let column = |name| table.ints(group, name);
             let (functions, at, packets) = (column("func_id")?, column("entry_ns")?, column("packet_id")?);
