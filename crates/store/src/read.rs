@@ -165,7 +165,6 @@ impl TableFile {
         }
         let mut bytes = vec![0; len as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(Error::io(&self.path, "read"))?;
-        let refused = |what: String| self.damaged(what);
         let most = match unpacked(&bytes) {
             Some(n) if n <= MOST_COLUMN_BYTES => n,
             Some(n) => {
