@@ -25,6 +25,8 @@ pub struct Written {
     pub at_ns: i64,
     pub bytes: i64,
     pub pid: Option<i32>,
+    /// A datagram that the kernel refused: with this error. `bytes` are those of its packets.
+    pub error: Option<i32>,
     /// TCP: when its last byte was acknowledged.
     pub acked_ns: Option<i64>,
     /// In order of time.
@@ -75,7 +77,7 @@ impl Store {
         };
         let tcp = socket.proto == TCP;
         let writes = if tcp { Crossing::ToTransport } else { Crossing::Send };
-        if e.crossing != writes as i32 || e.size_bytes < 0 {
+        if e.crossing != writes as i32 || tcp && e.size_bytes < 0 {
             return Ok(None);
         }
         let acked_ns = if tcp { self.acked(&socket, &e)? } else { None };
@@ -84,6 +86,8 @@ impl Store {
         ids.dedup();
         let cut = ids.len() > MOST_PACKETS;
         ids.truncate(MOST_PACKETS);
+        let error = (e.size_bytes < 0).then_some(-e.size_bytes as i32);
+        let mut bytes = e.size_bytes.max(0);
         let mut packets = Vec::new();
         for packet in ids {
             let detail: PacketDetail = self.packet(packet)?;
@@ -91,6 +95,7 @@ impl Store {
                 continue;
             };
             let Some(own) = written.calls.iter().find(|c| c.id == id) else { continue };
+            bytes = bytes.max(own.bytes);
             packets.push(PacketOfWrite {
                 packet: detail.packet,
                 carried_bytes: own.carried_bytes,
@@ -98,16 +103,7 @@ impl Store {
             });
         }
         packets.sort_by_key(|p| (p.packet.first_ns, p.packet.packet_id));
-        Ok(Some(Written {
-            socket,
-            id,
-            at_ns: e.at_ns,
-            bytes: e.size_bytes,
-            pid: e.pid,
-            acked_ns,
-            packets,
-            cut,
-        }))
+        Ok(Some(Written { socket, id, at_ns: e.at_ns, bytes, pid: e.pid, error, acked_ns, packets, cut }))
     }
 
     fn acked(&self, socket: &SocketRow, e: &AppEventRow) -> Result<Option<i64>> {
@@ -153,7 +149,8 @@ impl Store {
         let known = self.datagrams(socket.socket_id)?;
         let mut out = Vec::new();
         let own = |calls: &[u32]| calls.iter().any(|c| known.calls[*c as usize].id == id);
-        for s in known.sightings.iter().filter(|s| s.sent && own(&s.calls)) {
+        out.extend(known.sightings.iter().filter(|s| own(&s.calls)).filter_map(|s| s.dropped));
+        for s in known.sightings.iter().filter(|s| s.sent && s.dropped.is_none() && own(&s.calls)) {
             let points = self.points_of_packets(s.at_ns - APART_NS, s.at_ns + APART_NS)?;
             let fits = |p: &&crate::store::Passing| {
                 p.sent && p.cpu == s.cpu && i64::from(p.tag & 0xffff) == s.tag & 0xffff

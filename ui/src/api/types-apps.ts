@@ -216,6 +216,8 @@ export interface WriteDetail {
   socket: Big;
   t: Ns;
   bytes: number;
+  // The kernel refused it: EPERM, for example; `bytes` are those of its packets. null: it did not.
+  error: string | null;
   // null: not seen, or not TCP.
   acked: Ns | null;
   packets: WritePacket[];

@@ -334,6 +334,8 @@ export interface PacketCall {
   t: Ns;
   bytes: number;
   carried: number;
+  // The kernel refused it: EPERM, for example. null: it did not.
+  error: string | null;
 }
 
 // /api/frame?id=   a frame alone; id as in frame_id

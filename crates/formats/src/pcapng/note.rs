@@ -8,7 +8,7 @@ use crate::names::{Names, clean, context, drop_reason, packet, process};
 use crate::{Counts, Result};
 use kpat_query::Parts;
 use kpat_query::trace::Chosen;
-use kpat_query::{CarriedByAll, EndOfPacket, Store, call_flag, match_key, side, verdict};
+use kpat_query::{CarriedByAll, EndOfPacket, Store, app, call_flag, match_key, side, verdict};
 use kpat_store::tables::{AssociationRow, CallRow, PacketRow};
 use serde::Serialize;
 use serde::ser::SerializeTuple;
@@ -336,7 +336,10 @@ fn say(store: &Store, names: &Names, carried: &CarriedByAll, p: &PacketRow, rows
             let pid = end.pid.map(|p| format!(" {p}")).unwrap_or_default();
             line += &format!(", {done} by {}{pid}", clean(end.process.unwrap_or("an unknown thread")));
             line += &match end.calls {
-                [one] => format!(" ({call} {})", one.call.id),
+                [one] => {
+                    let refused = one.call.error.map(|e| format!(", {}", app::errno(e)));
+                    format!(" ({call} {}{})", one.call.id, refused.unwrap_or_default())
+                }
                 all => format!(" ({call} {} and {} more)", all[0].call.id, all.len() - 1),
             };
         }

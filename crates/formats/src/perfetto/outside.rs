@@ -5,7 +5,7 @@ use super::messages::*;
 use super::{OF_APPLICATION, OF_FRAME, Writer, flow, number, text};
 use crate::Result;
 use crate::names::clean;
-use kpat_query::{CallOfPacket, CarriedByAll, Parts, Store};
+use kpat_query::{CallOfPacket, CarriedByAll, Parts, Store, app};
 use kpat_store::NULL;
 use kpat_store::tables::{AssociationRow, FrameRow};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -50,6 +50,7 @@ pub(super) fn calls(
             }
         };
         let what = if is_read { "read" } else { "write" };
+        let refused = call.error.map(|e| format!(", refused with {}", app::errno(e))).unwrap_or_default();
         let mut notes = vec![number("call", id), number("len_bytes", call.bytes)];
         notes.extend(of.as_ref().map(|e| number("socket", e.socket_id)));
         notes.extend(of.and_then(|e| e.process.map(|p| text("process", p))));
@@ -57,7 +58,7 @@ pub(super) fn calls(
         let event = TrackEvent {
             category_iids: vec![OF_APPLICATION],
             track_uuid: Some(track),
-            name: Some(format!("{what} {id}, {} B", call.bytes)),
+            name: Some(format!("{what} {id}, {} B{refused}", call.bytes)),
             flow_ids: packets.iter().map(|p| flow(*p)).collect(),
             debug_annotations: notes,
             ..TrackEvent::default()

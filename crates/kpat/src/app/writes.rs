@@ -5,7 +5,7 @@ use crate::open::Integrated;
 use crate::output::{Output, usage};
 use crate::packets::expression;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
-use kpat_query::{BytesOfCall, PacketOfWrite, SlowWrite, protocol, verdict};
+use kpat_query::{BytesOfCall, PacketOfWrite, SlowWrite, app, protocol, verdict};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -42,13 +42,19 @@ pub fn one(log: &Integrated, id: i64, listing: &Listing, out: &Output) -> anyhow
         out.value(&json!({
             "start_boot_ns": log.start_ns(), "id": w.id, "socket_id": w.socket.socket_id, "pid": w.pid,
             "process": w.pid.and_then(|p| log.process(p, w.at_ns)).map(|p| p.comm.as_str()), "at_boot_ns": w.at_ns, "bytes": w.bytes,
-            "acked_boot_ns": w.acked_ns, "packets": packets, "packets_cut": w.cut,
+            "error": w.error.map(app::errno), "acked_boot_ns": w.acked_ns, "packets": packets, "packets_cut": w.cut,
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut facts = Pairs::new();
     let stream = w.socket.proto == 6;
-    facts.add("write", format!("{id}, {} by {}", bytes(w.bytes.max(0) as u64), by(log, w.pid, w.at_ns)));
+    let size = bytes(w.bytes.max(0) as u64);
+    let what = match w.error.map(app::errno) {
+        Some(error) if w.packets.is_empty() => format!("refused ({error}), by"),
+        Some(error) => format!("{size}, refused ({error}), by"),
+        None => format!("{size} by"),
+    };
+    facts.add("write", format!("{id}, {what} {}", by(log, w.pid, w.at_ns)));
     facts.add("socket", w.socket.socket_id.to_string());
     let (what, since_what) = match stream {
         true => ("given to TCP", "it was given to TCP"),
@@ -62,7 +68,11 @@ pub fn one(log: &Integrated, id: i64, listing: &Listing, out: &Output) -> anyhow
     out.lines(&facts.render(out.width))?;
     out.line(&Line::new())?;
     if w.packets.is_empty() {
-        out.line(&Line::of("Which packets carried it is not known.", Style::Faint))?;
+        let unknown = match w.error {
+            Some(_) => "No packet of it is known: the kernel mostly refuses before it makes one.",
+            None => "Which packets carried it is not known.",
+        };
+        out.line(&Line::of(unknown, Style::Faint))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&[

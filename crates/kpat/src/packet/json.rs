@@ -7,7 +7,7 @@ use crate::function::{context, flag_names};
 use crate::open::Integrated;
 use crate::{events, packets};
 use kpat_model::{LineageKind, LossCause};
-use kpat_query::{CallNode, Carried, CarriedBy, PacketDetail, match_key, side};
+use kpat_query::{CallNode, Carried, CarriedBy, PacketDetail, app, match_key, side};
 use serde_json::{Value, json};
 
 pub fn value(log: &Integrated, d: &PacketDetail, carried: Option<&Carried>, no_calls: bool) -> Value {
@@ -80,6 +80,7 @@ fn application(c: &Carried) -> Value {
                 "carried_bytes": b.carried_bytes,
                 "carried_from": b.carried_from,
                 "pid": b.pid,
+                "error": b.error.map(app::errno),
             })).collect::<Vec<_>>(),
         })
     };

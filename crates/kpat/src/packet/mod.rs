@@ -17,7 +17,7 @@ use anyhow::bail;
 use draw::Drawing;
 use kpat_model::LossCause;
 use kpat_query::devices::Several;
-use kpat_query::{Carried, FrameOfPacket, PacketDetail, match_key, side, verdict};
+use kpat_query::{Carried, FrameOfPacket, PacketDetail, app, match_key, side, verdict};
 use kpat_store::TableFile;
 use kpat_store::tables::{DEVICE, DeviceRow, FRAME, FootprintRow, FrameRow};
 use std::path::Path;
@@ -440,7 +440,11 @@ fn add_ends(pairs: &mut Pairs, log: &Integrated, c: &Carried, seen_ns: i64) {
             let apart = first.at_ns.saturating_sub(seen_ns);
             let when = if apart <= 0 { "before" } else { "after" };
             let of = match end.calls.len() {
-                1 => format!("a {call} of {} (call {})", bytes(first.bytes as u64), first.id),
+                1 => {
+                    let refused = first.error.map(|e| format!(", refused with {}", app::errno(e)));
+                    let (size, refused) = (bytes(first.bytes as u64), refused.unwrap_or_default());
+                    format!("a {call} of {size}{refused} (call {})", first.id)
+                }
                 n => format!("{n} {call}s, the first of {} (call {})", bytes(first.bytes as u64), first.id),
             };
             // of a datagram's write the end is known

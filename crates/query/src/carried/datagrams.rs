@@ -4,14 +4,14 @@
 //! after the other on the CPU that is there, always in the same order, so to a packet belongs what the other saw before this CPU's next
 //! packet was there. Which of both is first is seen from how near they are. Where functions are recorded in place of the tracepoint, it lies
 //! within the function's call. The address of the packet's `sk_buff` has to agree; a raw socket gets a
-//! clone. Rejected: ports and nearness in time alone. Many datagrams of one size within a burst look the same, and one in a thousand times an
+//! clone. What was dropped before any device's queue had it: see `store/dropped.rs`. Rejected: ports and nearness in time alone. Many datagrams of one size within a burst look the same, and one in a thousand times an
 //! interrupt comes between the two programs.
 
 use super::{BytesOfCall, Carried, CarriedBy};
 use crate::codes::call_flag;
 use crate::error::Result;
 use crate::packet::{CallNode, PacketDetail};
-use crate::store::{Datagrams, Passing, Sighting, Store};
+use crate::store::{Datagrams, Dropped, Passing, Sighting, Store};
 use kpat_store::tables::*;
 
 /// Two programs of one moment are not further apart, but for a long interrupt.
@@ -35,7 +35,7 @@ impl Store {
         d: &PacketDetail,
         sockets: &[SocketRow],
     ) -> Result<Option<Carried>> {
-        let mut out = Carried::default();
+        let mut out = self.dropped_in_call(d.packet.packet_id, sockets)?;
         let whole = whole_of(&d.lineage, d.packet.packet_id);
         let mut places = Vec::new();
         self.places(&d.calls, &mut places);
@@ -55,6 +55,21 @@ impl Store {
         places.retain(|p| !p.sent());
         self.ends_at(&places, AskedOf { proto, reassembled: true, many }, sockets, &mut out)?;
         Ok((out.written.is_some() || out.read.is_some()).then_some(out))
+    }
+
+    /// The writer of a packet that was dropped in the call that sent it, before a device's queue had it.
+    fn dropped_in_call(&self, packet: i64, sockets: &[SocketRow]) -> Result<Carried> {
+        let mut out = Carried::default();
+        let all = self.dropped_in_calls()?;
+        let own = |of: &[Dropped]| of.iter().any(|d| d.packet_id == packet);
+        let Some((id, _)) = all.iter().find(|(_, of)| own(of)) else { return Ok(out) };
+        let Some(socket) = sockets.iter().find(|s| s.socket_id == *id) else { return Ok(out) };
+        let Some((bytes, calls)) = self.datagrams(*id)?.calls_of_dropped(packet) else { return Ok(out) };
+        let process = socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
+        let missing_bytes = bytes - calls.iter().map(|c| c.carried_bytes).sum::<i64>();
+        out.payload_bytes = bytes;
+        out.written = Some(CarriedBy { socket: socket.clone(), process, offset: None, calls, missing_bytes });
+        Ok(out)
     }
 
     /// Both ends of what was at these places.
@@ -240,19 +255,37 @@ impl Datagrams {
     /// Application's bytes of the packet that passed there, and the calls that have them. `None`: its socket has no such packet.
     pub(crate) fn calls_of(&self, found: &Passing) -> Option<(i64, Vec<BytesOfCall>)> {
         let same = |s: &&Sighting| {
-            (s.at_ns, s.cpu, s.sent) == (found.at_ns, found.cpu, found.sent)
+            s.dropped.is_none()
+                && (s.at_ns, s.cpu, s.sent) == (found.at_ns, found.cpu, found.sent)
                 && s.tag & 0xffff == i64::from(found.tag)
         };
         let first = self.sightings.partition_point(|s| s.at_ns < found.at_ns);
         let seen = self.sightings[first..].iter().take_while(|s| s.at_ns == found.at_ns).find(same)?;
+        Some(self.calls_at(seen))
+    }
+
+    /// The same of a packet that was dropped in its call.
+    pub(crate) fn calls_of_dropped(&self, packet: i64) -> Option<(i64, Vec<BytesOfCall>)> {
+        self.sightings.iter().find(|s| s.dropped == Some(packet)).map(|seen| self.calls_at(seen))
+    }
+
+    fn calls_at(&self, seen: &Sighting) -> (i64, Vec<BytesOfCall>) {
         let mut left = seen.bytes;
         let calls = seen.calls.iter().map(|i| {
             let c = self.calls[*i as usize];
             let (carried_bytes, carried_from) = (c.bytes.min(left), seen.bytes - left);
             left -= carried_bytes;
-            BytesOfCall { id: c.id, at_ns: c.at_ns, bytes: c.bytes, carried_bytes, carried_from, pid: c.pid }
+            BytesOfCall {
+                id: c.id,
+                at_ns: c.at_ns,
+                bytes: c.bytes,
+                carried_bytes,
+                carried_from,
+                pid: c.pid,
+                error: c.error,
+            }
         });
-        Some((seen.bytes, calls.collect()))
+        (seen.bytes, calls.collect())
     }
 }
 

@@ -28,6 +28,8 @@ pub struct BytesOfCall {
     /// Where in the packet's payload these begin.
     pub carried_from: i64,
     pub pid: Option<i32>,
+    /// A datagram's write that the kernel refused with this error, though it had made packets of it: `bytes` are theirs.
+    pub error: Option<i32>,
 }
 
 /// One end of the packet's connection.
@@ -157,6 +159,7 @@ pub(crate) fn bytes_of_stream(
             carried_bytes: to.min(c.offset + c.bytes) - from.max(c.offset),
             carried_from: from.max(c.offset) - from,
             pid: c.pid,
+            error: None,
         });
         out.calls.extend(found);
         if !out.calls.is_empty() {

@@ -1,18 +1,20 @@
 //! Which call sent and which received each datagram of a socket that has no stream, from what crossed in order of time.
 //!
-//! A send makes its packets within the call, so they are by its thread, and together have its bytes. What does not add up is reported as
+//! A send makes its packets within the call, so they are by its thread, and together have its bytes; those of a call that the kernel refused
+//! are its own if nothing waited to be sent. What no device's queue had is seen where it was dropped (`dropped.rs`). What does not add up is reported as
 //! unknown: corked and given away otherwise than by a send, or sent later, when the neighbour's address had come. Receive calls take
 //! datagrams in the order in which they came into the socket's queue. Where a call and the queue contradict each other (one too many
 //! taken, more bytes than the datagram has, nothing there though something is), nothing is known back to when the queue was empty for sure.
 //! Rejected: the nearest call in time. A full queue is read long after.
 
 use super::Store;
+use super::dropped::Dropped;
 use crate::error::Result;
 use kpat_model::Crossing;
+use kpat_store::TableFile;
 use kpat_store::tables::*;
-use kpat_store::{NULL, TableFile};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A call that sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +23,14 @@ pub(crate) struct DatagramCall {
     pub id: i64,
     /// It was over.
     pub at_ns: i64,
+    /// Refused: as many as its packets have.
     pub bytes: i64,
     pub pid: Option<i32>,
+    /// It was refused with this error.
+    pub error: Option<i32>,
 }
 
-/// A packet of the socket where the device's queue got it, or where it came from a device.
+/// A packet of the socket where the device's queue got it, where it came from a device, or where it was dropped before any queue had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting {
     pub at_ns: i64,
@@ -33,6 +38,8 @@ pub(crate) struct Sighting {
     pub tag: i64,
     pub sent: bool,
     pub bytes: i64,
+    /// Its number, where it was dropped.
+    pub dropped: Option<i64>,
     /// Places in [`Datagrams::calls`]; empty: not known. Several: a datagram that several sends filled.
     pub calls: Vec<u32>,
 }
@@ -66,6 +73,25 @@ struct Event {
     pid: Option<i32>,
     in_task: bool,
     cpu: i32,
+    /// The packet that was dropped there.
+    dropped: Option<i64>,
+}
+
+impl Event {
+    /// As if a device's queue had got it.
+    fn of_dropped(d: &Dropped) -> Event {
+        Event {
+            id: -1,
+            at_ns: d.at_ns,
+            what: Crossing::ToDevice,
+            bytes: d.bytes,
+            tag: 0,
+            pid: Some(d.pid),
+            in_task: true,
+            cpu: d.cpu,
+            dropped: Some(d.packet_id),
+        }
+    }
 }
 
 impl Store {
@@ -85,6 +111,8 @@ impl Store {
             }
             first += table.group_rows(group) as i64;
         }
+        let dropped = self.dropped_in_calls()?;
+        events.extend(dropped.get(&socket).into_iter().flatten().map(Event::of_dropped));
         events.sort_by_key(|e| e.at_ns);
         let gaps: Vec<i64> = self.all::<GapRow>()?.into_iter().map(|g| g.to_ns).collect();
         let known = Arc::new(follow(&events, gaps));
@@ -104,6 +132,11 @@ impl Store {
         for group in 0..table.groups() {
             each_event(&table, (group, first), wanted, &mut |s, e| events.entry(s).or_default().push(e))?;
             first += table.group_rows(group) as i64;
+        }
+        for (socket, dropped) in self.dropped_in_calls()?.iter() {
+            if let Some(events) = events.get_mut(socket) {
+                events.extend(dropped.iter().map(Event::of_dropped));
+            }
         }
         let gaps: Vec<i64> = self.all::<GapRow>()?.into_iter().map(|g| g.to_ns).collect();
         let known = events.into_iter().map(|(socket, mut events)| {
@@ -135,6 +168,7 @@ fn each_event(
             pid: e.pid,
             in_task: e.ctx == kpat_model::Context::Task as i32,
             cpu: e.cpu,
+            dropped: None,
         };
         give(e.socket_id, event);
     }
@@ -149,7 +183,7 @@ fn follow(events: &[Event], mut gaps: Vec<i64>) -> Datagrams {
     let mut gaps = gaps.into_iter().peekable();
     for e in events {
         while gaps.next_if(|g| *g <= e.at_ns).is_some() {
-            sends = Sends::default();
+            sends = Sends { unsure: true, ..Sends::default() };
             queue.doubt(&mut out);
         }
         match e.what {
@@ -166,13 +200,15 @@ fn follow(events: &[Event], mut gaps: Vec<i64>) -> Datagrams {
 }
 
 fn call(e: &Event, out: &mut Datagrams) -> u32 {
-    out.calls.push(DatagramCall { id: e.id, at_ns: e.at_ns, bytes: e.bytes, pid: e.pid });
+    let error = (e.bytes < 0).then_some(-e.bytes as i32);
+    out.calls.push(DatagramCall { id: e.id, at_ns: e.at_ns, bytes: e.bytes.max(0), pid: e.pid, error });
     (out.calls.len() - 1) as u32
 }
 
 fn sighting(e: &Event, sent: bool, out: &mut Datagrams) -> u32 {
     let (at_ns, cpu, tag, bytes) = (e.at_ns, e.cpu, e.tag, e.bytes);
-    out.sightings.push(Sighting { at_ns, cpu, tag, sent, bytes, calls: Vec::new() });
+    let dropped = e.dropped;
+    out.sightings.push(Sighting { at_ns, cpu, tag, sent, bytes, dropped, calls: Vec::new() });
     (out.sightings.len() - 1) as u32
 }
 
@@ -183,6 +219,8 @@ struct Sends {
     packets: HashMap<i32, Vec<u32>>,
     /// Calls without a packet: what they gave waits for more, or went no further.
     waiting: Vec<u32>,
+    /// More may wait than is known.
+    unsure: bool,
 }
 
 /// Sends without a packet, of which a later packet may be. More were not sent at all.
@@ -211,7 +249,7 @@ impl Sends {
         let Some(pid) = e.pid else { return };
         let packets = self.packets.remove(&pid).unwrap_or_default();
         if e.bytes < 0 {
-            return;
+            return self.refused(e, &packets, out);
         }
         let own = call(e, out);
         if packets.is_empty() {
@@ -222,13 +260,7 @@ impl Sends {
             return;
         }
         let bytes = |of: &[u32]| of.iter().map(|p| out.sightings[*p as usize].bytes).sum::<i64>();
-        // A packet that goes through one device into another is seen in both queues.
-        let mut once: Vec<u32> = Vec::new();
-        for p in &packets {
-            if once.iter().all(|o| out.sightings[*o as usize].tag != out.sightings[*p as usize].tag) {
-                once.push(*p);
-            }
-        }
+        let once = once(&packets, out);
         let before: i64 = self.waiting.iter().map(|c| out.calls[*c as usize].bytes).sum();
         let whole = |bytes_sent: i64| [bytes(&packets), bytes(&once)].contains(&bytes_sent);
         // What waited may have been released by a socket option, without a send; then this call's own may wait.
@@ -240,10 +272,40 @@ impl Sends {
             _ => Vec::new(),
         };
         self.waiting.clear();
+        self.unsure = calls.is_empty();
         for p in packets {
             out.sightings[p as usize].calls.clone_from(&calls);
         }
     }
+
+    /// The kernel made packets of it and then refused it. If something waited they may be of that; it does not wait any longer.
+    fn refused(&mut self, e: &Event, packets: &[u32], out: &mut Datagrams) {
+        if packets.is_empty() {
+            return;
+        }
+        let may_have_waited = self.unsure || !self.waiting.is_empty();
+        (self.waiting, self.unsure) = (Vec::new(), false);
+        if may_have_waited {
+            return;
+        }
+        let own = call(e, out);
+        out.calls[own as usize].bytes =
+            once(packets, out).iter().map(|p| out.sightings[*p as usize].bytes).sum();
+        for p in packets {
+            out.sightings[*p as usize].calls = vec![own];
+        }
+    }
+}
+
+/// A packet that goes through one device into another is seen in both queues: of these the first.
+fn once(packets: &[u32], out: &Datagrams) -> Vec<u32> {
+    let mut once: Vec<u32> = Vec::new();
+    for p in packets {
+        if once.iter().all(|o| out.sightings[*o as usize].tag != out.sightings[*p as usize].tag) {
+            once.push(*p);
+        }
+    }
+    once
 }
 
 /// A datagram in a socket's queue.
@@ -351,124 +413,6 @@ impl Queue {
     }
 }
 
-/// A packet where the device's queue got it, or where it came from a device: as the log of applications or that of packets has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Passing {
-    pub at_ns: i64,
-    pub cpu: i32,
-    /// Low 16 bits.
-    pub tag: i32,
-    pub sent: bool,
-    /// Socket, or packet.
-    pub of: i64,
-}
-
-/// By row group, the newest last: of `app_event`, and of `call`.
-#[derive(Default)]
-pub(crate) struct Passings {
-    crossings: Mutex<Vec<(usize, Arc<[Passing]>)>>,
-    points: Mutex<Vec<(usize, Arc<[Passing]>)>>,
-    /// Numbers of the functions of [`BOTH`], where the log has them.
-    functions: OnceLock<[Option<i64>; 2]>,
-}
-
-/// What both logs see, by function and crossing.
-const BOTH: [(&str, Crossing, bool); 2] =
-    [("net:net_dev_queue", Crossing::ToDevice, true), ("net:netif_receive_skb", Crossing::FromDevice, false)];
-
-impl Store {
-    /// What recordings of applications saw of packets without a stream from one moment to another.
-    pub(crate) fn crossings_of_datagrams(&self, from_ns: i64, to_ns: i64) -> Result<Vec<Passing>> {
-        let table = self.table::<AppEventRow>()?;
-        let read = |group| -> Result<Vec<Passing>> {
-            let column = |name| table.ints(group, name);
-            let (what, at, tags) = (column("crossing")?, column("at_ns")?, column("tag")?);
-            let (cpus, sockets) = (column("cpu")?, column("socket_id")?);
-            let one = |i: usize| {
-                let sent = BOTH.iter().find(|b| b.1 as i64 == what[i])?.2;
-                let tag = (tags[i] & 0xffff) as i32;
-                let fits = tags[i] != NULL;
-                fits.then_some(Passing { at_ns: at[i], cpu: cpus[i] as i32, tag, sent, of: sockets[i] })
-            };
-            Ok((0..what.len()).filter_map(one).collect())
-        };
-        within(
-            &self.passings.crossings,
-            table.groups_where("at_ns", &(from_ns..=to_ns)),
-            from_ns,
-            to_ns,
-            &read,
-        )
-    }
-
-    /// The same of packets, all of them.
-    pub(crate) fn points_of_packets(&self, from_ns: i64, to_ns: i64) -> Result<Vec<Passing>> {
-        let table = self.table::<CallRow>()?;
-        // Once for the log: its functions may be thousands, and this is asked for each packet.
-        let points = self.passings.functions.get_or_init(|| {
-            BOTH.map(|b| self.functions.iter().find(|f| f.name == b.0).map(|f| i64::from(f.func_id)))
-        });
-        let read = |group| -> Result<Vec<Passing>> {
-            let column = |name| table.ints(group, name);
-            let (functions, at, packets) = (column("func_id")?, column("entry_ns")?, column("packet_id")?);
-            let (tags, cpus) = (column("skb_tag")?, column("cpu")?);
-            let one = |i: usize| {
-                let sent = points.iter().position(|p| *p == Some(functions[i]))? == 0;
-                let fits = packets[i] != NULL;
-                fits.then_some(Passing {
-                    at_ns: at[i],
-                    cpu: cpus[i] as i32,
-                    tag: tags[i] as i32,
-                    sent,
-                    of: packets[i],
-                })
-            };
-            Ok((0..functions.len()).filter_map(one).collect())
-        };
-        within(
-            &self.passings.points,
-            table.groups_where("entry_ns", &(from_ns..=to_ns)),
-            from_ns,
-            to_ns,
-            &read,
-        )
-    }
-}
-
-type Kept = Mutex<Vec<(usize, Arc<[Passing]>)>>;
-
-fn within(
-    kept: &Kept,
-    groups: Vec<usize>,
-    from_ns: i64,
-    to_ns: i64,
-    read: &dyn Fn(usize) -> Result<Vec<Passing>>,
-) -> Result<Vec<Passing>> {
-    let mut out: Vec<Passing> = Vec::new();
-    for group in groups {
-        let known = || kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known().iter().find(|k| k.0 == group).map(|k| Arc::clone(&k.1));
-        let rows = match found {
-            Some(rows) => rows,
-            None => {
-                let mut rows = read(group)?;
-                rows.sort_by_key(|p| p.at_ns);
-                let rows: Arc<[Passing]> = rows.into();
-                let mut known = known();
-                if known.len() >= MOST {
-                    known.remove(0);
-                }
-                known.push((group, Arc::clone(&rows)));
-                rows
-            }
-        };
-        let first = rows.partition_point(|p| p.at_ns < from_ns);
-        out.extend(rows[first..].iter().take_while(|p| p.at_ns <= to_ns));
-    }
-    out.sort_by_key(|p| p.at_ns);
-    Ok(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -478,7 +422,8 @@ mod tests {
     fn reads(rows: &[(i64, Crossing, i64, i64, i32)]) -> Vec<(i64, Vec<i64>)> {
         let event = |(id, &(at, what, bytes, tag, pid)): (usize, &(i64, Crossing, i64, i64, i32))| {
             let pid = (pid != 0).then_some(pid);
-            Event { id: id as i64, at_ns: at * 1000, what, bytes, tag, pid, in_task: pid.is_some(), cpu: 0 }
+            let (id, in_task, dropped) = (id as i64, pid.is_some(), None);
+            Event { id, at_ns: at * 1000, what, bytes, tag, pid, in_task, cpu: 0, dropped }
         };
         let events: Vec<Event> = rows.iter().enumerate().map(event).collect();
         let d = follow(&events, Vec::new());
@@ -522,7 +467,7 @@ mod tests {
             (7, Send, 10, 0, 7),
             (7, ToDevice, 10, 5, 7),
             (7, Send, 10, 0, 7),
-            // refused after the device's queue had it
+            // refused after the device's queue had it; the call before may have waited
             (8, ToDevice, 15, 4, 7),
             (9, Send, -105, 0, 7),
         ];
@@ -536,6 +481,41 @@ mod tests {
             (5, ToDevice, 9, 2, 0),
         ];
         assert_eq!(reads(&late), [(1, vec![1]), (2, vec![])]);
+    }
+
+    #[test]
+    fn a_refused_call_has_its_packets_if_nothing_waited() {
+        let rows = [
+            // no packet was made of the second, and none of the fourth, whose thread had one before
+            (1, ToDevice, 50, 1, 7),
+            (2, Send, -105, 0, 7),
+            (3, Send, -13, 0, 7),
+            (4, ToDevice, 60, 2, 7),
+            (5, Send, 60, 0, 7),
+            (6, Send, -13, 0, 7),
+            // two threads at once; two fragments
+            (7, ToDevice, 50, 3, 7),
+            (8, ToDevice, 50, 4, 8),
+            (8, ToDevice, 20, 5, 8),
+            (9, Send, -1, 0, 8),
+            (10, Send, -1, 0, 7),
+            // a part waited: of the second call's packet it is not known whether it has it; then nothing waits
+            (11, Send, 10, 0, 7),
+            (12, ToDevice, 30, 6, 7),
+            (13, Send, -1, 0, 7),
+            (14, ToDevice, 30, 7, 7),
+            (15, Send, -1, 0, 7),
+        ];
+        let want = [
+            (1, vec![2]),
+            (2, vec![5]),
+            (3, vec![10]),
+            (4, vec![9]),
+            (5, vec![9]),
+            (6, vec![]),
+            (7, vec![15]),
+        ];
+        assert_eq!(reads(&rows), want);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! An open integrated log: its tables, and what is asked of it again and again.
 
 mod datagrams;
+mod dropped;
 mod ends;
 mod owners;
+mod passings;
 mod sockets;
 mod streams;
 mod touching;
@@ -10,12 +12,14 @@ mod touching;
 use crate::error::{Error, Result};
 use crate::names::nearest;
 use crate::roles::Roles;
-pub(crate) use datagrams::{Datagrams, Passing, Sighting};
+pub(crate) use datagrams::{Datagrams, Sighting};
+pub(crate) use dropped::Dropped;
 pub(crate) use ends::{BothEnds, End, Ends};
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, TableFile};
 pub use owners::Owner;
 pub(crate) use owners::{KnownOwners, Owners, Threads};
+pub(crate) use passings::Passing;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -41,7 +45,7 @@ pub struct Store {
     streams: Mutex<Streams>,
     sockets: sockets::Known,
     datagrams: datagrams::Known,
-    passings: datagrams::Passings,
+    passings: passings::Passings,
     pub(crate) known: ends::Known,
 }
 
@@ -63,7 +67,7 @@ impl Store {
             streams: Mutex::default(),
             sockets: sockets::Known::default(),
             datagrams: datagrams::Known::default(),
-            passings: datagrams::Passings::default(),
+            passings: passings::Passings::default(),
             known: ends::Known::default(),
         };
         for f in store.all::<FunctionRow>()? {

@@ -199,6 +199,8 @@ answers! {
         socket: Big,
         t: Ns,
         bytes: i64,
+        /// The kernel refused it: EPERM, for example; `bytes` are those of its packets. null: it did not.
+        error: Option<String>,
         /// null: not seen, or not TCP.
         acked: Option<Ns>,
         packets: Vec<WritePacket>,

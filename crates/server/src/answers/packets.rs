@@ -102,6 +102,8 @@ answers! {
         t: Ns,
         bytes: i64,
         carried: i64,
+        /// The kernel refused it: EPERM, for example. null: it did not.
+        error: Option<String>,
     }
     /// /api/frame?id=   a frame alone; id as in frame_id
     WireFrame {

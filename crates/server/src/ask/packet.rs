@@ -15,7 +15,9 @@ use kpat_query::catalog::Catalog;
 use kpat_query::devices::Several;
 use kpat_query::layers::{Layer as Fields, matched, of_footprint, of_frame};
 use kpat_query::phases::{Boundaries, Phase, way_of};
-use kpat_query::{BytesOfCall, CallNode, CarriedBy, PacketDetail, call_flag, event_kind, match_key, side};
+use kpat_query::{
+    BytesOfCall, CallNode, CarriedBy, PacketDetail, app, call_flag, event_kind, match_key, side,
+};
 use kpat_store::tables::CrossingRow;
 use std::collections::BTreeMap;
 
@@ -86,6 +88,7 @@ fn ends(log: &Log, d: &PacketDetail) -> Answer<Vec<PacketEnd>> {
             t: Ns(c.at_ns.saturating_sub(log.start_ns())),
             bytes: c.bytes,
             carried: c.carried_bytes,
+            error: c.error.map(app::errno),
         };
         PacketEnd {
             wrote,

@@ -5,7 +5,7 @@ use crate::answers::apps::*;
 use crate::answers::{Big, Ns};
 use crate::open::Log;
 use kpat_query::why;
-use kpat_query::{protocol, verdict};
+use kpat_query::{app, protocol, verdict};
 use kpat_store::tables::SocketRow;
 use std::sync::Arc;
 
@@ -95,6 +95,7 @@ pub fn one(ask: &Ask<'_>) -> Answer<WriteDetail> {
         socket: Big(w.socket.socket_id),
         t: since(ask, w.at_ns),
         bytes: w.bytes,
+        error: w.error.map(app::errno),
         acked: w.acked_ns.map(|at| since(ask, at)),
         packets: w
             .packets

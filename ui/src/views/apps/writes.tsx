@@ -15,7 +15,7 @@ function One({ data }: { data: WriteDetail }): JSX.Element {
   const many = data.packets.length > 1 && data.packets.length <= LISTED ? `packet in {${data.packets.map((p) => p.id).join(" ")}}` : null;
   return (
     <section aria-label={`Write ${data.id}`}>
-      <h3>Write {data.id}: {bytes(data.bytes)} at {moment(data.t)} s{data.acked === null ? "" : `, acknowledged ${span(data.acked - data.t)} later`}</h3>
+      <h3>Write {data.id}: {data.packets.length > 0 || data.error === null ? `${bytes(data.bytes)} ` : ""}at {moment(data.t)} s{data.error === null ? "" : `, refused with ${data.error}`}{data.acked === null ? "" : `, acknowledged ${span(data.acked - data.t)} later`}</h3>
       {data.packets.length ? (
         <div class="scroll-x" tabIndex={0} role="region" aria-label="Packets of this write">
           <table class="plain">
@@ -36,7 +36,7 @@ function One({ data }: { data: WriteDetail }): JSX.Element {
           </table>
         </div>
       ) : (
-        <p class="muted">Which packets carried it is not known.</p>
+        <p class="muted">{data.error === null ? "Which packets carried it is not known." : "No packet of it is known: the kernel mostly refuses before it makes one."}</p>
       )}
       {many && <p><a href={writePlace({ ...START, view: "packets", where: many, device })}>These packets in the list</a></p>}
       {data.cut && <p class="muted">More packets may have carried it than are shown.</p>}

@@ -129,7 +129,7 @@ export function Ends({ packet }: { packet: Packet }): JSX.Element | null {
                 <tbody>
                   {e.calls.map((c) => (
                     <tr key={c.id}>
-                      <td>{e.wrote ? <a href={to(c.id)}>{c.id}</a> : c.id}</td>
+                      <td>{e.wrote ? <a href={to(c.id)}>{c.id}</a> : c.id}{c.error !== null && `, refused with ${c.error}`}</td>
                       <td class="right"><Span ns={c.t - packet.row.t} /></td>
                       <td class="right">{count(c.bytes)}</td>
                       <td class="right">{count(c.carried)}</td>

@@ -1,0 +1,306 @@
+//! Datagrams that were dropped within the call that sent them, before any device's queue had them: a firewall's output rules, a route that
+//! forbids what they were marked with, a program on the way out. No crossing shows them, but the drop is by the thread in whose call it
+//! happened.
+//!
+//! The call is the first that the thread ended after the drop, and all of the packet is within it: it began in this thread, after the call
+//! before. The socket has the packet's protocol and port, in its namespace. A drop in an interrupt is of whatever packet was there, and not
+//! taken; nor one of a received packet, nor one of several that fit, nor one with lost crossings on the way.
+//! Rejected: the nearest refused call in time. Another thread may be refused at the same moment.
+
+use super::Store;
+use crate::codes::verdict;
+use crate::error::Result;
+use kpat_model::{Context, Crossing, EventKind};
+use kpat_store::NULL;
+use kpat_store::tables::*;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError};
+
+/// A packet that its own call dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    pub packet_id: i64,
+    pub at_ns: i64,
+    pub pid: i32,
+    pub cpu: i32,
+    /// Application's bytes in it.
+    pub bytes: i64,
+}
+
+/// By socket.
+pub(crate) type DroppedInCalls = HashMap<i64, Vec<Dropped>>;
+
+const TCP: i64 = 6;
+const UDP: [i32; 2] = [17, 136];
+/// A raw socket that writes its packets' headers itself (IPPROTO_RAW), of whatever protocol they are.
+const ANY: i32 = 255;
+/// A call is over soon after the drop; what ends later may have another before it that is not in the log.
+const SOON_NS: i64 = 1_000_000_000;
+
+/// What a thread did next to a drop. Nothing: `i64::MIN` before it, `i64::MAX` after it.
+#[derive(Clone, Debug)]
+struct Found {
+    of: Dropped,
+    packet: PacketRow,
+    /// The last call that was over before it, and the first after it with its socket.
+    over_before: i64,
+    over_after: (i64, i64),
+    /// The same of packets that the thread gave to a device's queue.
+    queued_before: i64,
+    queued_after: i64,
+}
+
+/// Has this socket sent such a packet, as far as headers show it?
+fn fits(s: &SocketRow, p: &PacketRow) -> bool {
+    let same = match UDP.contains(&s.proto) {
+        true => p.proto == Some(s.proto) && p.sport == Some(s.local_port) && s.local_port != 0,
+        false => s.proto == ANY || p.proto == Some(s.proto),
+    };
+    let netns = s.netns.zip(p.netns).is_none_or(|(a, b)| a == b);
+    let own = s.local_addr.as_deref().zip(p.src_addr.as_deref());
+    same && netns
+        && own.is_none_or(|(own, src)| {
+            let parsed = |a: &str| a.parse::<IpAddr>().map(|a| a.to_canonical()).ok();
+            own == src
+                || parsed(own).is_some_and(|a| a.is_unspecified())
+                || parsed(own).is_some() && parsed(own) == parsed(src)
+        })
+}
+
+/// Moves what threads did from one drop to those beside it. All of one thread, in order of time.
+fn spread(drops: &mut [Found]) {
+    for i in 1..drops.len() {
+        let (before, own) = (drops[i - 1].clone(), &mut drops[i]);
+        own.over_before = own.over_before.max(before.over_before);
+        own.queued_before = own.queued_before.max(before.queued_before);
+    }
+    for i in (1..drops.len()).rev() {
+        let (after, own) = (drops[i].clone(), &mut drops[i - 1]);
+        own.over_after = own.over_after.min(after.over_after);
+        own.queued_after = own.queued_after.min(after.queued_after);
+    }
+}
+
+impl Found {
+    /// Is all of it within the call that was over next, and nothing of that call in a device's queue?
+    fn is_within(&self) -> bool {
+        let over = self.over_after.0;
+        over != i64::MAX
+            && over - self.of.at_ns <= SOON_NS
+            && self.packet.first_ns > self.over_before
+            && self.queued_before <= self.over_before
+            && self.queued_after > over
+    }
+}
+
+impl Store {
+    /// Packets that were dropped in the calls that sent them, by the calls' sockets; of TCP none.
+    pub(crate) fn dropped_in_calls(&self) -> Result<Arc<DroppedInCalls>> {
+        let mut kept = self.known.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kept.as_ref() {
+            return Ok(Arc::clone(known));
+        }
+        let found = self.find_dropped()?;
+        Ok(Arc::clone(kept.insert(Arc::new(found))))
+    }
+
+    fn find_dropped(&self) -> Result<DroppedInCalls> {
+        let mut out = DroppedInCalls::new();
+        let sockets = self.sockets()?;
+        let others = sockets.rows.iter().filter(|s| i64::from(s.proto) != TCP);
+        let by_id: HashMap<i64, &SocketRow> = others.map(|s| (s.socket_id, s)).collect();
+        let mut threads = if by_id.is_empty() { HashMap::new() } else { self.drops_in_tasks()? };
+        if threads.is_empty() {
+            return Ok(out);
+        }
+        self.look_beside(&mut threads)?;
+        let gaps = self.all::<GapRow>()?;
+        let mut of_calls: HashMap<(i32, i64), Vec<(i64, Dropped)>> = HashMap::new();
+        for drop in threads.values().flatten().filter(|d| d.is_within()) {
+            let (over, socket) = drop.over_after;
+            let first = drop.packet.first_ns;
+            let lost = gaps.iter().any(|g| g.from_ns <= over && g.to_ns >= first);
+            if !lost && by_id.get(&socket).is_some_and(|s| fits(s, &drop.packet)) {
+                of_calls.entry((drop.of.pid, over)).or_default().push((socket, drop.of));
+            }
+        }
+        for call in of_calls.into_values() {
+            if let [(socket, of)] = call[..] {
+                out.entry(socket).or_default().push(of);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Drops of packets that began in the thread that dropped them, by thread, in order of time.
+    fn drops_in_tasks(&self) -> Result<HashMap<i32, Vec<Found>>> {
+        let table = self.table::<EventRow>()?;
+        let mut last: HashMap<i64, (i64, i32, i32)> = HashMap::new();
+        for group in table.groups_where("kind", &(EventKind::Drop as i64..=EventKind::Drop as i64)) {
+            let [kinds, packets, contexts] = ["kind", "packet_id", "ctx"].map(|c| table.ints(group, c));
+            let (kinds, packets, contexts) = (kinds?, packets?, contexts?);
+            let [pids, cpus, at] = ["pid", "cpu", "at_ns"].map(|c| table.ints(group, c));
+            let (pids, cpus, at) = (pids?, cpus?, at?);
+            for i in 0..kinds.len() {
+                if kinds[i] == EventKind::Drop as i64 && packets[i] != NULL {
+                    let in_task = contexts[i] == Context::Task as i64 && pids[i] > 0;
+                    let pid = if in_task { pids[i] as i32 } else { 0 };
+                    last.insert(packets[i], (at[i], pid, cpus[i] as i32));
+                }
+            }
+        }
+        last.retain(|_, (_, pid, _)| *pid != 0);
+        let mut out: HashMap<i32, Vec<Found>> = HashMap::new();
+        let table = self.table::<PacketRow>()?;
+        let groups = if last.is_empty() { 0 } else { table.groups() };
+        for group in 0..groups {
+            let [ids, protos, verdicts] = ["packet_id", "proto", "verdict"].map(|c| table.ints(group, c));
+            let (ids, protos, verdicts) = (ids?, protos?, verdicts?);
+            let places: Vec<u32> = (0..ids.len() as u32)
+                .filter(|i| {
+                    let i = *i as usize;
+                    verdicts[i] == i64::from(verdict::DROPPED)
+                        && protos[i] != TCP
+                        && last.contains_key(&ids[i])
+                })
+                .collect();
+            for packet in table.rows_at::<PacketRow>(group, &places)? {
+                let (at_ns, pid, cpu) = last[&packet.packet_id];
+                if packet.pid != Some(pid) || packet.if_in.is_some() {
+                    continue;
+                }
+                let bytes = carried_bytes(&packet);
+                out.entry(pid).or_default().push(Found {
+                    of: Dropped { packet_id: packet.packet_id, at_ns, pid, cpu, bytes },
+                    packet,
+                    over_before: i64::MIN,
+                    over_after: (i64::MAX, -1),
+                    queued_before: i64::MIN,
+                    queued_after: i64::MAX,
+                });
+            }
+        }
+        for drops in out.values_mut() {
+            drops.sort_by_key(|d| d.of.at_ns);
+        }
+        Ok(out)
+    }
+
+    /// What these threads did before and after: calls that were over, and packets that came to a device's queue.
+    fn look_beside(&self, threads: &mut HashMap<i32, Vec<Found>>) -> Result<()> {
+        let table = self.table::<AppEventRow>()?;
+        let over = [Crossing::Send, Crossing::Recv].map(|c| c as i64);
+        for group in 0..table.groups() {
+            let [what, at, pids] = ["crossing", "at_ns", "pid"].map(|c| table.ints(group, c));
+            let (what, at, pids) = (what?, at?, pids?);
+            let (contexts, sockets) = (table.ints(group, "ctx")?, table.ints(group, "socket_id")?);
+            for i in 0..what.len() {
+                let queued = what[i] == Crossing::ToDevice as i64;
+                if pids[i] == NULL
+                    || contexts[i] != Context::Task as i64
+                    || !(queued || over.contains(&what[i]))
+                {
+                    continue;
+                }
+                let Some(drops) = threads.get_mut(&(pids[i] as i32)) else { continue };
+                let place = drops.partition_point(|d| d.of.at_ns <= at[i]);
+                let (before, after) = drops.split_at_mut(place);
+                if let Some(d) = before.last_mut() {
+                    match queued {
+                        true => d.queued_after = d.queued_after.min(at[i]),
+                        false => d.over_after = d.over_after.min((at[i], sockets[i])),
+                    }
+                }
+                if let Some(d) = after.first_mut() {
+                    match queued {
+                        true => d.queued_before = d.queued_before.max(at[i]),
+                        false => d.over_before = d.over_before.max(at[i]),
+                    }
+                }
+            }
+        }
+        threads.values_mut().for_each(|drops| spread(drops));
+        Ok(())
+    }
+}
+
+/// What an application gave of it: behind the header of UDP; of other protocols behind that of IP, which raw sockets give or are given.
+fn carried_bytes(p: &PacketRow) -> i64 {
+    let v6 = p.src_addr.as_deref().is_some_and(|a| a.contains(':'));
+    let udp = p.proto.is_some_and(|p| UDP.contains(&p));
+    (p.len_bytes - if v6 { 40 } else { 20 } - if udp { 8 } else { 0 }).max(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drop(at_ns: i64, first_ns: i64) -> Found {
+        Found {
+            of: Dropped { packet_id: at_ns, at_ns, pid: 7, cpu: 0, bytes: 10 },
+            packet: PacketRow { first_ns, ..PacketRow::default() },
+            over_before: i64::MIN,
+            over_after: (i64::MAX, -1),
+            queued_before: i64::MIN,
+            queued_after: i64::MAX,
+        }
+    }
+
+    #[test]
+    fn what_a_thread_did_is_known_of_drops_further_on() {
+        // Two drops, then one call: of the first the call after it is the same.
+        let mut drops = [drop(100, 90), drop(200, 190), drop(300, 290)];
+        drops[0].over_before = 50;
+        drops[1].over_after = (250, 4);
+        drops[2].over_before = 250;
+        spread(&mut drops);
+        assert_eq!(drops.each_ref().map(|d| d.over_before), [50, 50, 250]);
+        assert_eq!(drops.each_ref().map(|d| d.over_after.0), [250, 250, i64::MAX]);
+        assert_eq!(drops.each_ref().map(Found::is_within), [true, true, false]);
+    }
+
+    #[test]
+    fn a_packet_of_an_earlier_call_or_of_a_queue_is_not_taken() {
+        let within = |change: fn(&mut Found)| {
+            let mut d = drop(100, 90);
+            (d.over_before, d.over_after) = (50, (150, 4));
+            change(&mut d);
+            d.is_within()
+        };
+        assert!(within(|_| ()));
+        assert!(!within(|d| d.over_before = 95), "it was there before the call");
+        assert!(!within(|d| d.over_after.0 = 100 + SOON_NS + 1), "long after it");
+        assert!(!within(|d| d.queued_before = 95), "its device's queue had it");
+        assert!(!within(|d| d.queued_after = 120));
+        assert!(within(|d| (d.queued_before, d.queued_after) = (40, 160)), "those of the calls beside it");
+    }
+
+    #[test]
+    fn a_socket_has_sent_what_has_its_port_and_namespace() {
+        let s = |proto, port, addr: Option<&str>| SocketRow {
+            proto,
+            local_port: port,
+            local_addr: addr.map(str::to_owned),
+            netns: Some(1),
+            ..SocketRow::default()
+        };
+        let p = |proto, sport| PacketRow {
+            proto: Some(proto),
+            sport,
+            src_addr: Some("10.0.0.1".to_owned()),
+            netns: Some(1),
+            ..PacketRow::default()
+        };
+        assert!(fits(&s(17, 5000, None), &p(17, Some(5000))));
+        assert!(fits(&s(17, 5000, Some("0.0.0.0")), &p(17, Some(5000))));
+        assert!(fits(&s(17, 5000, Some("::ffff:10.0.0.1")), &p(17, Some(5000))));
+        assert!(!fits(&s(17, 5000, Some("10.0.0.2")), &p(17, Some(5000))));
+        assert!(!fits(&s(17, 5000, None), &p(17, Some(5001))));
+        assert!(!fits(&s(17, 5000, None), &p(1, None)));
+        assert!(!fits(&s(17, 5000, None), &PacketRow { netns: Some(2), ..p(17, Some(5000)) }));
+        assert!(fits(&s(1, 77, None), &p(1, None)));
+        assert!(fits(&s(255, 255, None), &p(17, Some(9))));
+        assert!(!fits(&s(253, 253, None), &p(1, None)));
+    }
+}
