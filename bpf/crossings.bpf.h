@@ -220,6 +220,9 @@ static __always_inline void data_ready(struct sock *sk)
 
 	if (datagrams_by_function && (proto == IPPROTO_UDP || proto == IPPROTO_UDPLITE))
 		return;
+	/* A stream, whose newest piece is joined with the one before: how much of it is new is not seen. */
+	if (proto == IPPROTO_MPTCP)
+		return;
 	e = sock_of(sk);
 	if (!e)
 		return;

@@ -9,14 +9,16 @@
 
 /*
  * A socket has its cookie at its first event at which it is an argument; its first datagram may have passed the device by
- * then. What was seen of that waits here.
+ * then. What was seen of that waits here, for the thread that sent it: another may send by the same socket at the same moment.
  */
 struct first_datagram {
 	u64 sk; /* low half of the address, 0 free */
 	u64 queued, started;
 	s32 size;
 	u32 seq;
+	u32 task; /* whose call it is in */
 };
+#define FIRST_WAITS_NS 10000000 /* what is older is of a call that was not seen to be over */
 #define FIRSTS 256
 struct first_datagram firsts[FIRSTS] SEC(".bss.firsts");
 
@@ -62,22 +64,26 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 	u64 low = address_low(sk);
 	struct first_datagram *f = first_of(low);
 	u64 now = bpf_ktime_get_boot_ns(), net = sk_read_ptr(sk, __sk_common.skc_net.net);
+	u32 task = current_pid_tgid();
 
 	/* The places are few: others' sockets, and the kernel's in their namespaces, take none. Nor do the kernel's own for ICMP, which answer within a call that sends. */
 	if (sk_read(sk, sk_type) == SOCK_RAW && kread_bit((struct sock___app *)sk, sk_kern_sock))
 		return 0;
 	if (sk_read(sk, sk_protocol) == IPPROTO_TCP || !net || !netns_wanted(kread((struct net *)(net), ns.inum)))
 		return 0;
-	/* A tunnel or a VLAN gives it to a further device. */
+	/* There is one place; and a tunnel or a VLAN gives it to a further device. */
+	if (what == KP_X_TO_DEVICE && f->sk == low && f->task != task && now - f->queued < FIRST_WAITS_NS)
+		return 0;
 	if (f->sk == low && (what == KP_X_TO_DEVICE ? f->seq == skb_tag(skb) : !!f->started))
 		return 0;
 	if (what == KP_X_TO_DEVICE) {
 		f->sk = low;
 		f->queued = now;
 		f->started = 0;
+		f->task = task;
 		f->size = sent_size(skb, skb_head(skb), th, transport_bytes(sk, ip, th, false), false);
 		f->seq = skb_tag(skb);
-	} else if (f->sk == low) {
+	} else if (f->sk == low && f->seq == skb_tag(skb)) {
 		f->started = now;
 	}
 	return 0;
@@ -157,18 +163,23 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	say_tcp(sk, e, &a, what);
 }
 
+/* Says whether it is done: nothing waits for another thread. */
 static __noinline int tell_first(u64 low, u64 cookie)
 {
 	struct first_datagram *f = first_of(low);
 
-	if (f->sk != low || f->size < 0)
-		return 0;
+	if (f->sk != low)
+		return 1;
+	if (f->task != (u32)current_pid_tgid())
+		return bpf_ktime_get_boot_ns() - f->queued >= FIRST_WAITS_NS;
 	f->sk = 0;
+	if (f->size < 0)
+		return 1;
 	if (CROSSING_MODE(KP_X_TO_DEVICE))
 		cross(KP_X_TO_DEVICE, cookie, f->queued, f->size, f->seq);
 	if (f->started && CROSSING_MODE(KP_X_TO_DRIVER))
 		cross(KP_X_TO_DRIVER, cookie, f->started, f->size, f->seq);
-	return 0;
+	return 1;
 }
 
 /* The call that sends is over: bytes taken, or the error. */
@@ -180,11 +191,8 @@ static __always_inline void send_over(struct sock *sk, s32 ret)
 	if (!e)
 		return;
 	/* Not only of a socket that has its cookie from here: an answer may have come before the call was over. */
-	if (!e->first_over) {
+	if (!e->first_over && (e->tcp || tell_first(address_low(sk), e->cookie)))
 		e->first_over = 1;
-		if (!e->tcp)
-			tell_first(address_low(sk), e->cookie);
-	}
 	write_over(e, sk, ret);
 	sock_refresh(e, sk);
 	if (!ASKED_FOR(KP_X_SEND))

@@ -18,6 +18,7 @@
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
 #define IPPROTO_UDPLITE 136
+#define IPPROTO_MPTCP 262
 
 /* only their places are used */
 struct in6_bytes {
@@ -130,6 +131,7 @@ struct sock_entry {
 
 #define SOCK_OFF 1 /* not wanted */
 #define SOCK_AGAIN 2 /* announce it once more: another file has begun */
+#define SOCK_ELSEWHERE 4 /* in a namespace that is not recorded */
 
 #define SOCK_WAYS 4
 struct sock_bucket {
@@ -262,7 +264,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->way = 0;
 	e->device = e->lower = 0;
 	e->epoch = settings.epoch;
-	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF : 0;
+	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF | SOCK_ELSEWHERE : 0;
 	store_release(&e->cookie, cookie);
 	if (!e->marks)
 		announce_socket(sk, cookie, e->slot);
@@ -298,8 +300,14 @@ static __always_inline struct sock_entry *sock_with_cookie(struct sock *sk, u64 
 		e = sock_find(cookie);
 	if (!e || !e->marks)
 		return e;
-	if (e->marks & SOCK_OFF)
-		return NULL;
+	if (e->marks & SOCK_OFF) {
+		u32 ports = sock_ports(sk);
+
+		/* Connected since the filter was asked of it: with other ports, which a socket that closes loses, it may be wanted. */
+		if (e->marks & SOCK_ELSEWHERE || ports == e->ports || !(u16)ports || !(ports >> 16))
+			return NULL;
+		e->ports = ports;
+	}
 	e->marks = 0;
 	announce_socket(sk, cookie, e->slot);
 	return e;

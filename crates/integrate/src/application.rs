@@ -179,7 +179,11 @@ fn event(s: &mut Socket, r: &CrossingRecord, cpu: u16) -> AppEventRow {
     if s.row.pid.is_none() && r.pid != 0 {
         s.row.pid = Some(r.pid as i32);
     }
-    let seq = if tcp { read_from(s, r) } else { r.seq };
+    let seq = match r.what {
+        Crossing::Retransmit if tcp => sent_again_from(s, r),
+        _ if tcp => read_from(s, r),
+        _ => r.seq,
+    };
     let stream = if is_sent(r.what) { &mut s.sent } else { &mut s.received };
     AppEventRow {
         at_ns: r.at.0,
@@ -195,6 +199,12 @@ fn event(s: &mut Socket, r: &CrossingRecord, cpu: u16) -> AppEventRow {
         cpu: i32::from(cpu),
         asked_bytes: None,
     }
+}
+
+/// A SYN has a number of its own, before that of the first byte. Sent again before anything else was seen it would be taken for that.
+fn sent_again_from(s: &Socket, r: &CrossingRecord) -> u32 {
+    let behind = r.seq.wrapping_add(1);
+    if r.size == 0 && s.sent.first.is_none_or(|first| first == behind) { behind } else { r.seq }
 }
 
 /// Number of the first byte. A call that takes the last bytes before the end of the stream takes that, too, and it has a number of its
@@ -338,6 +348,20 @@ mod tests {
         assert_eq!(offset(Crossing::Recv, 100, 20), Some(0));
         assert_eq!(offset(Crossing::Recv, 121, 10), Some(21), "a byte was passed over, and more can be read");
         assert_eq!(offset(Crossing::Recv, 132, 19), Some(31), "with the end of the stream");
+    }
+
+    #[test]
+    fn a_syn_that_is_sent_again_is_before_the_first_byte() {
+        let mut s = Socket { row: SocketRow { proto: TCP, ..Default::default() }, ..Default::default() };
+        let mut offset = |what, seq, size| {
+            let ctx = Context::Task;
+            let r = CrossingRecord { what, ctx, pid: 1, sock: 1, at: BootNs(1), size, segments: 1, seq };
+            event(&mut s, &r, 0).offset
+        };
+        assert_eq!([99, 99].map(|syn| offset(Crossing::Retransmit, syn, 0)), [Some(0), Some(0)]);
+        assert_eq!(offset(Crossing::ToTransport, 100, 50), Some(0));
+        assert_eq!(offset(Crossing::Retransmit, 100, 50), Some(0));
+        assert_eq!(offset(Crossing::Retransmit, 150, 0), Some(50), "the end of the stream");
     }
 
     #[test]

@@ -93,8 +93,10 @@ impl Sockets {
         let record = decode(r);
         let whole = completed(record, self.known.get(&r.sock).map(|k| &k.record));
         let wanted = wants(&self.filter, &whole);
-        if !wanted {
-            self.switch(r.slot, record.cookie, true);
+        // Two announcements may be read at once, of which the first, before it was connected, turned it off.
+        let turned_off = self.known.get(&r.sock).is_some_and(|k| !k.wanted);
+        if !wanted || turned_off {
+            self.switch(r.slot, record.cookie, !wanted);
         }
         self.known.insert(r.sock, Known { record: whole, slot: r.slot, wanted });
         wanted.then(|| self.shown(record))
