@@ -21,7 +21,7 @@ use crate::store::Store;
 use kpat_store::tables::{LossRow, PacketRow};
 use kpat_store::{Row, TableFile};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -267,12 +267,13 @@ impl Store {
         let by_wall = air::by_wall(self)?;
         let losses: Vec<LossRow> = self.all()?;
         let said = programs::Said::read(self)?;
+        let mut over: HashMap<(Option<i64>, i32), i64> = HashMap::new();
         for (i, h) in found.handovers.iter_mut().enumerate() {
             h.number = i as u32 + 1;
             let of_it = losses.iter().filter(|l| l.from_ns <= h.end_ns && l.to_ns >= h.begin_ns);
             h.lost = of_it.map(|l| l.count.unsigned_abs()).sum();
             h.flow = flows::gap(self, h, asked.port)?;
-            air::add(self, h, by_wall)?;
+            air::add(self, h, by_wall, over.insert((h.netns, h.ifindex), h.end_ns))?;
             said.add(self, h);
         }
         Ok(found)
