@@ -151,7 +151,8 @@ def look(kpat: str, out: Path) -> tuple[list, dict, list, list]:
     wall, boot = (ns(s) for s in (out / "clock.txt").read_text().split())
     radio = (out / "radio.txt").read_text().strip()
     voice = [line.split() for line in (out / "voice.log").read_text().splitlines()]
-    echoes = [ns(v[0]) for v in voice if v[1] == "echo"]
+    # By the kernel's own stamps.
+    echoes = [ns(v[4]) for v in voice if v[1] == "echo"]
     listed = [h for h in ask()["handovers"] if h["interface"] == device and min(echoes) <= h["end_boot_ns"]]
     station = json.loads(command(kpat, "sql", str(store), f"select mac from device where name = '{device}' limit 1", "--json"))[0]["mac"]
     # The clocks' relation is that of the log itself, to a microsecond; date(1) and /proc/uptime are a process apart.

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Are the handovers of a run of lab/tools/cases.sh what was made? As JSON: of each case what `kpat handover` found, and `wrong`.
+"""Are the handovers of a run of lab/tools/cases.sh what was made? As JSON: of each case what `kpat handover` found, `not_made`, and `wrong`.
 
     cases.py KPAT OUT
 
 What should be found was written down from what each case does. Beside it: each time the supplicant says that it is connected a handover has its link up, to that access point; each time it says that it is
-disconnected there is one; none has another; phases are the whole; and the application's gap is that of the flow's own numbers."""
+disconnected there is one; none has another; phases are the whole; and the application's gap is that of the flow's own numbers.
+
+On a busy machine a case, or an act of it, may not come about in its time: `not_made`. Then it is judged by what the supplicant's log has instead, as those by chance are; where it has
+nothing, nothing may be found."""
 import json
 import re
 import subprocess
@@ -39,6 +42,9 @@ MADE = {
 }
 # Of the other radio, w3, which is a station, an access point and a mesh point in turn.
 MADE_OF_OTHER = {"two-stations": [("roam", "chosen", ANY, ANY)]}
+
+# The kernel stamps a packet for its socket beside kpat's first record of it: 0.02 ms apart were measured, and 16.6 ms where an interrupted probe was missed, so that a later record is the first.
+STAMP_MS = 20
 
 # Of the case `cut`: what is found of it in recordings of which three see only a part.
 CUT = {
@@ -84,6 +90,31 @@ def chance(details: list, connected: list, disconnected: list, asked: list, echo
     return wrong
 
 
+def causes(details: list, said: list, acts: list) -> list[str]:
+    """Who ended a link: as the supplicant logged it first in that handover, and whoever shut the interface had done so by then."""
+    wrong = []
+    for d in details:
+        wall = lambda boot_ns: (boot_ns + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9
+        ended = next((rest for at, what, rest in said if what == "DISCONNECTED" and wall(d["begin_boot_ns"]) - 0.2 <= at <= wall(d["end_boot_ns"]) + 0.5), None)
+        reason, own = (int(re.search(r"reason=(\d+)", ended)[1]), "locally_generated" in ended) if ended else (None, None)
+        # 4: the kernel gave up on a silent access point; 2: without an answer the station gave up one that had sent it away (SA query).
+        fits = {"silent-loss": own and reason == 4, "left": own and reason != 4, "deauthenticated": not own or reason == 2}.get(d["cause"], True)
+        if ended and not fits:
+            wrong.append(f"handover {d['handover']} is {d['cause']}, and the supplicant logged{ended}")
+        if d["cause"] == "shut" and not any(0 <= wall(d["stop"]["at_boot_ns"]) + 0.05 - at <= 3 for at in acts):
+            wrong.append(f"handover {d['handover']} is {d['cause']}, and nobody had shut the interface then")
+    return wrong
+
+
+def linked(details: list, at: float) -> float | None:
+    """Since when there is a link at that moment of the wall clock, s, by the handovers; None: there is none, or nobody knows."""
+    wall = lambda d, boot_ns: (boot_ns + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9
+    before = [d for d in details if d["begin_wall_ns"] / 1e9 <= at]
+    up = before[-1]["link_up"] if before else None
+    # The supplicant is asked a moment before it is written down.
+    return wall(before[-1], up["at_boot_ns"]) if up and wall(before[-1], up["at_boot_ns"]) < at - 1 else None
+
+
 def main() -> None:
     kpat, out = sys.argv[1], Path(sys.argv[2])
     ask = lambda store, *words: json.loads(command(kpat, "handover", str(store), *words, "--json"))
@@ -94,11 +125,13 @@ def main() -> None:
     said = [(float(m[1]), m[2], m[3]) for m in re.finditer(r"(?m)^([\d.]+): w2: CTRL-EVENT-(CONNECTED|DISCONNECTED)(.*)$", (out / "supplicant.log").read_text(errors="replace"))]
     # Of each time that it was connected: the frequency where it last asked that access point.
     asked = [(float(m[1]), m[2], int(m[3])) for m in re.finditer(r"(?m)^([\d.]+): w2: SME: Trying to authenticate with (\S+) \(.*freq=(\d+) MHz\)", (out / "supplicant.log").read_text(errors="replace"))]
-    echoes = [int(float(v[0]) * 1e9) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "echo"]
-    numbered = [(int(float(v[0]) * 1e9), int(v[2])) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "echo"]
-    found = {}
-    wrong = [f"not made: {line}" for line in (out / "not-made.log").read_text().splitlines()]
-    wrong += [f"not played: {name}" for name in (out / "cases.planned").read_text().split() if name not in {case for _, case in begun}]
+    # By the kernel's own stamps: on a busy machine the program reads them up to 0.2 s later.
+    numbered = [(int(float(v[4]) * 1e9), int(v[2])) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "echo"]
+    echoes = [at for at, _ in numbered]
+    found, stamps = {}, []
+    not_made = [(float(m[1]), m[2], m[3]) for m in (re.match(r"([\d.]+): ([^:]+): (.*)", line) for line in (out / "not-made.log").read_text().splitlines())]
+    elsewise = {case for _, case, _ in not_made}
+    wrong = [f"not played: {name}" for name in (out / "cases.planned").read_text().split() if name not in {case for _, case in begun}]
     fits = lambda made, seen: len(made) == len(seen) and all(a in (ANY, b) for m, s in zip(made, seen) for a, b in zip(m, s))
     for (since, name), (until, _) in zip(begun, begun[1:]):
         # Back at the first access point, if it is not there, and what is set up for the next one.
@@ -109,7 +142,7 @@ def main() -> None:
         expected, words = MADE[name]
         seen = [(h["kind"], h["cause"], number(h["from"]), number(h["to"])) for h in of("w2")]
         found[name] = [(h["interface"], h["kind"], h["cause"], number(h["from"]), number(h["to"]), h["attempts"], h["ended"], round(h["whole_ns"] / 1e6), round((h["link_ns"] or 0) / 1e6)) for h in within]
-        if expected is not ANY and not fits(expected, seen):
+        if expected is not ANY and name not in elsewise and not fits(expected, seen):
             wrong.append(f"{name}: {seen}, made {expected}")
         other = [(h["kind"], h["cause"], h["from"], h["to"]) for h in of("w3")]
         # It joins as a station before its case begins.
@@ -117,20 +150,24 @@ def main() -> None:
             wrong.append(f"{name}, the other radio: {other}")
         details = [ask(out / "run.kpat", str(h["handover"])) for h in of("w2")]
         sentences = " ".join([*(p["why"] or "" for d in details for p in d["phases"]), *(r for d in details for r in d["refusals"]), *("[" + m["words"] for d in details for m in d["marks"])])
-        wrong += [f"{name}: nothing of {w!r} in {sentences!r}" for w in words if w not in sentences]
+        wrong += [f"{name}: nothing of {w!r} in {sentences!r}" for w in words if w not in sentences and name not in elsewise]
         for d in details:
             if sum(p["ns"] for p in d["phases"]) != d["whole_ns"] or any(a["to_boot_ns"] != b["from_boot_ns"] for a, b in zip(d["phases"], d["phases"][1:])):
                 wrong.append(f"{name}: phases are not the whole")
             offset = d["begin_wall_ns"] - d["begin_boot_ns"]
+            gaps = [(b - a, a, b) for a, b in zip(echoes, echoes[1:]) if b >= d["begin_boot_ns"] and a <= d["end_boot_ns"]]
+            longest, last, first = max(gaps, default=(0, 0, 0))
+            if longest > 1_000_000_000 and not (d["flow"] and d["flow"]["gap_ns"]):
+                wrong.append(f"{name}: handover {d['handover']} has no gap of the flow, its echoes have one of {longest / 1e9:.3f} s")
             if d["flow"] and d["flow"]["gap_ns"]:
-                gaps = [b - a for a, b in zip(echoes, echoes[1:]) if b >= d["begin_boot_ns"] and a <= d["end_boot_ns"]]
-                apart = abs(max(gaps, default=0) - d["flow"]["gap_ns"]) / 1e6
-                if apart > 100:
-                    wrong.append(f"{name}: the flow's gap is {apart:.1f} ms from its own numbers")
+                apart = [(d["flow"]["last_boot_ns"] - last) / 1e6, (d["flow"]["first_boot_ns"] - first) / 1e6]
+                stamps += apart
+                if max(map(abs, apart)) > STAMP_MS:
+                    wrong.append(f"{name}: the flow's gap begins {apart[0]:.1f} ms and ends {apart[1]:.1f} ms from the stamps of its echoes")
                 # Due in the longest gap: the numbers between those of its two echoes. A slow processor does not keep the pace.
                 last, first = max(zip(numbered, numbered[1:]), key=lambda x: x[1][0] - x[0][0] if x[1][0] >= d["begin_boot_ns"] and x[0][0] <= d["end_boot_ns"] else 0)
                 if abs(d["flow"]["missing"] - (first[1] - last[1] - 1)) > 3 + 0.2 * (first[1] - last[1]):
-                    wrong.append(f"{name}: about {d['flow']['missing']} packets missing, {first[1] - last[1] - 1} by their numbers")
+                    wrong.append(f"{name}: handover {d['handover']}: about {d['flow']['missing']} packets missing, {first[1] - last[1] - 1} by their numbers")
         wrong += [f"{name}: handovers {a['handover']} and {b['handover']} overlap" for a, b in zip(details, details[1:]) if a["end_boot_ns"] > b["begin_boot_ns"]]
         ups = [(d["link_up"]["at_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 for d in details if d["link_up"]]
         tos = [d["to"]["bssid"] for d in details if d["link_up"]]
@@ -143,10 +180,14 @@ def main() -> None:
             wrong += [f"{name}: at {d['to']['mhz']} MHz, the supplicant asked at {mhz[-1]} MHz" for d, up in zip([d for d in details if d["link_up"]], ups) if -1 < at - up < 1 and d["to"]["bssid"] == bssid and mhz and d["to"]["mhz"] != mhz[-1]]
             if not any(to == bssid for _, to in near) and name != "removed":
                 wrong.append(f"{name}: the supplicant was connected to {number(bssid)} at {at - since:.3f} s, no handover has that link up: {[round(u - since, 3) for u in ups]}")
-        if name == "chance":
+        if name == "chance" or name in elsewise:
             # One that had begun before may have had its link by then.
             all_connected = [(at, re.search(r"to (\S+)", rest)[1]) for at, what, rest in said if what == "CONNECTED"]
             wrong += chance(details, all_connected, [at for at, what, _ in said if what == "DISCONNECTED"], [at for at, _, _ in asked], echoes, since, until)
+            acts = [float(line.split(": ")[0]) for line in (out / "acts.log").read_text().splitlines() if "link set down" in line] if (out / "acts.log").exists() else []
+            wrong += causes(details, said, acts) if name == "chance" else []
+            wrong += [f"{name}: {words}, and at that moment kpat has a link, up at {up - since:.3f} s" for at, case, words in not_made if case == name and re.match(r"not joined: \w", words)
+                      for up in [linked(details, at)] if up is not None]
         for at, what, _ in said:
             if what == "DISCONNECTED" and since <= at < until and not any(d["begin_wall_ns"] / 1e9 - 0.01 <= at <= (d["end_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 + 0.5 for d in details):
                 wrong.append(f"{name}: the supplicant was disconnected at {at - since:.3f} s, in no handover")
@@ -163,7 +204,10 @@ def main() -> None:
     other = [(h["kind"], h["cause"]) for h in listed if h["interface"] == "w3"]
     if other and other[0] != ("join", "unknown"):
         wrong.append(f"the other radio's first join: {other[0]}")
-    print(json.dumps({"found": found, "wrong": wrong}, indent=1))
+    if begun and not any(found.values()) and not_made:
+        wrong.append("nothing of it was made")
+    print(json.dumps({"found": found, "not_made": [f"{case}: {words}" for _, case, words in not_made],
+                      "stamps": {"compared": len(stamps), "most_ms": round(max(map(abs, stamps), default=0), 3)}, "wrong": wrong}, indent=1))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 #     cases.sh OUT GROUP|CASE...
 # `chance` needs CHANCE, a number, and CHANCE_SECURITY.
 # `cut` needs KPAT: recordings of one handover that begin and end in its middle, and one without the radio's events. BUDGET: no case begins later than so many seconds.
-# OUT/cases.log: seconds since 1970 and which case begins; OUT/cases.planned: which were to be; OUT/not-made.log: what did not come about as it should have.
+# OUT/cases.log: seconds since 1970 and which case begins; OUT/cases.planned: which were to be; OUT/not-made.log: seconds since 1970, the case, and what did not come about as it should have.
 set -u
 export PATH=$PATH:/usr/sbin:/sbin
 HERE=$(dirname "$(readlink -f "$0")")
@@ -20,7 +20,7 @@ ap() { local n=$1; shift; hostapd_cli -p $RUN/hostapd$n "$@"; }
 status() { wpa status | sed -n "s/^$1=//p"; }
 hwsim() { first sh -c "echo $3 > /sys/kernel/debug/ieee80211/$(cat $RUN/phy$1)/hwsim/$2"; }
 echoes() { echo $(($(grep -c ' echo ' "$out/voice.log" 2>/dev/null) + 0)); }
-not_made() { echo "${name:-before the first}: $1" | tee -a "$out/not-made.log"; }
+not_made() { echo "$(date +%s.%6N): ${name:-before the first}: $1" | tee -a "$out/not-made.log"; }
 more() { # echoes, seconds
 	local before=$(echoes) end=$((SECONDS + $2))
 	while [ $SECONDS -lt $end ]; do [ "$(echoes)" -ge $((before + $1)) ] && return; sleep 0.2; done

@@ -13,7 +13,9 @@ pub(super) struct Facts {
     pub auth_before_carrier: bool,
     pub signal_low: bool,
     pub beacon_loss: bool,
-    pub shut: bool,
+    /// The interface was taken away, which ended the link: shut, or (true) removed.
+    pub taken: Option<bool>,
+    /// It was removed, then or later.
     pub removed: bool,
     /// Data that this host sent since the link is up: the first.
     pub first_sent: Option<i64>,

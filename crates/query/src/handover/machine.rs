@@ -383,6 +383,8 @@ impl Machine {
             What::Received => {
                 self.link = Link::Up;
                 self.pace.push(mark);
+                // It is heard again: its beacons were lost for a while, and the link was not.
+                self.lead.retain(|m| m.what != What::BeaconLoss);
             }
             what if is_sign(what) => {
                 if self.lead.last().is_some_and(|l| mark.at_ns - l.at_ns > SIGN_NS)
@@ -547,5 +549,28 @@ impl Machine {
             }
         }
         self.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{AP1, at, before, of, run};
+    use super::*;
+
+    /// As recorded on 6.12, on a busy machine: beacons were lost, the access point answered, data went on for six seconds, and then the supplicant was told to leave.
+    #[test]
+    fn lost_beacons_of_an_access_point_that_is_heard_again_are_no_loss() {
+        let mut all = before(0);
+        all.push(of(0, What::BeaconLoss, AP1));
+        all.extend((0..31).map(|i| at(2_100 + i * 200, What::Received)));
+        all.push(of(8_900, What::PortClosed, AP1));
+        all.push(at(9_140, What::CarrierOff));
+        all.push(of(9_150, What::Deauthenticated { own: true, reason: 1 }, AP1));
+        let h = &run(&all)[0];
+        assert_eq!((h.cause, h.begin_ns / 1_000_000), (Cause::Left { reason: 1 }, 8_100));
+        // Where nothing came after them they are the sign of it.
+        all.retain(|m| m.what != What::Received || m.at_ns <= 0);
+        let h = &run(&all)[0];
+        assert_eq!((h.cause, h.begin_ns), (Cause::Silent, 0));
     }
 }

@@ -19,6 +19,8 @@ mod phase;
 mod settle;
 mod statistics;
 #[cfg(test)]
+mod taken_test;
+#[cfg(test)]
 mod tests;
 mod tile;
 mod why;

@@ -347,7 +347,7 @@ fn a_mark_has_its_frame_and_other_frames_are_marks() {
     let mut marks = vec![of(10, What::AuthStart { algorithm: 0 }, AP2), at(40, What::CarrierOn)];
     // Sent twice; to another; too late.
     let other = Heard { peer: AP1, ..auth(10, 2, false) };
-    pair(&mut marks, &[other, auth(12, 3, false), auth(13, 4, true), auth(500, 5, false)]);
+    pair(&mut marks, &[other, auth(12, 3, false), auth(13, 4, true), auth(500, 5, false)], 0..=i64::MAX);
     assert_eq!(marks[0].frame, Some((1, 3, 12 * MS)));
     assert_eq!(marks[0].evidence(), "wifi event 10; frame 3 of capture 1, 2.000 ms after");
     let frames: Vec<Option<i64>> =

@@ -1,6 +1,6 @@
 //! What made a phase long, where a rule knows: a sentence each.
 
-use super::mark::{Mark, What};
+use super::mark::{Mark, Source, What};
 use super::open::Open;
 use super::phase::{Phase, Span, Step};
 
@@ -152,9 +152,22 @@ fn refused(o: &Open, which: usize) -> String {
     let all = &o.facts.refusals;
     let words = which.checked_sub(1).and_then(|i| all.get(i)).map_or("", String::as_str);
     match all.len() {
+        1 if taken(words) => {
+            format!("{words} in the middle of an attempt: nothing can be tried until it is there again")
+        }
         1 => format!("{words}{}: the supplicant waits before it tries again", sae(o, words)),
         n => format!("failed attempt {which} of {n}: {words}{}", sae(o, words)),
     }
+}
+
+/// What a link's end does, without who ended it.
+pub(super) fn is_effect(words: &str) -> bool {
+    words.starts_with("carrier off") || words == "port closed"
+}
+
+/// The interface itself was not there: marks' own words.
+fn taken(words: &str) -> bool {
+    [What::AdminDown, What::Removed].iter().any(|what| Mark::new(0, *what, Source::Unknown).words() == words)
 }
 
 /// With SAE a confirm that does not fit is refused so: 1 by hostapd, 15 by the standard.

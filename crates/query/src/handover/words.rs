@@ -151,8 +151,8 @@ impl Cause {
         });
         match f.deauth {
             _ if f.first_join => Cause::Unknown,
-            _ if f.removed => Cause::Removed,
-            _ if f.shut => Cause::Shut,
+            _ if f.taken == Some(true) => Cause::Removed,
+            _ if f.taken.is_some() => Cause::Shut,
             Some((false, reason)) => Cause::SentAway { reason },
             // 4: the kernel gave up on a silent access point.
             Some((true, 4)) => Cause::Silent,

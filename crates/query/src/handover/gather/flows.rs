@@ -29,9 +29,58 @@ struct Near {
     address: String,
 }
 
-/// Of the flow with that port, or of the one that received most before the handover.
-pub(super) fn gap(store: &Store, h: &Handover, port: Option<i32>) -> Result<Option<FlowGap>> {
-    let range = h.begin_ns.saturating_sub(AROUND_NS)..=h.end_ns.saturating_add(AROUND_NS);
+/// Of the flow with that port, or of the one that received most before the handover. `before`: what was found of the handover of this interface before it, whose gap may go on.
+pub(super) fn gap(
+    store: &Store,
+    h: &Handover,
+    port: Option<i32>,
+    before: Option<&FlowGap>,
+) -> Result<Option<FlowGap>> {
+    let own = found(store, h, port)?;
+    let gone_on = before.filter(|g| g.first_ns.is_none_or(|at| at > h.begin_ns));
+    let longer = |g: &&FlowGap| {
+        own.as_ref().is_none_or(|own| g.gap_ns().unwrap_or(i64::MAX) > own.gap_ns().unwrap_or(i64::MAX))
+    };
+    Ok(gone_on.filter(longer).cloned().or(own))
+}
+
+fn found(store: &Store, h: &Handover, port: Option<i32>) -> Result<Option<FlowGap>> {
+    let until_ns = h.end_ns.saturating_add(AROUND_NS);
+    let Some((flow, gap)) = within(store, h, port, until_ns)? else { return Ok(None) };
+    if gap.first_ns.is_some() {
+        return Ok(Some(gap));
+    }
+    // What came later, as behind another handover, ends it.
+    Ok(match again(store, h, flow, until_ns)? {
+        Some(at) => within(store, h, port, at.saturating_add(AROUND_NS))?.map(|(_, gap)| gap),
+        None => Some(gap),
+    })
+}
+
+/// When a flow received something for the first time after that.
+fn again(store: &Store, h: &Handover, (proto, sport, dport): Flow, after_ns: i64) -> Result<Option<i64>> {
+    let table = store.table::<PacketRow>()?;
+    let later = after_ns..=i64::MAX;
+    let same = |netns: Option<i64>| h.netns.is_none() || netns.is_none() || netns == h.netns;
+    let mut first: Option<i64> = None;
+    for group in table.groups_where("first_ns", &later) {
+        table.each(vec![group], |p: PacketRow| {
+            let flow = (p.proto, p.sport, p.dport) == (Some(proto), Some(sport), Some(dport));
+            let received =
+                p.if_in.is_some_and(|i| h.is_of(i)) && same(p.if_in_netns) && p.verdict != verdict::DROPPED;
+            if flow && received && p.first_ns > after_ns {
+                first = Some(first.map_or(p.first_ns, |at| at.min(p.first_ns)));
+            }
+        })?;
+        if first.is_some() {
+            break;
+        }
+    }
+    Ok(first)
+}
+
+fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Result<Option<(Flow, FlowGap)>> {
+    let range = h.begin_ns.saturating_sub(AROUND_NS)..=until_ns;
     let table = store.table::<PacketRow>()?;
     let mut flows: HashMap<Flow, Near> = HashMap::new();
     let mut taken = 0usize;
@@ -92,5 +141,5 @@ pub(super) fn gap(store: &Store, h: &Handover, port: Option<i32>) -> Result<Opti
         (g.sent, g.refused) =
             (within().count() as u64, within().filter(|(_, dropped)| *dropped).count() as u64);
     }
-    Ok(gap)
+    Ok(gap.map(|g| ((proto, sport, dport), g)))
 }

@@ -13,6 +13,7 @@ use afterwards::Afterwards;
 use tables::Interfaces;
 pub(super) use wifi::message_of;
 
+use super::flow::FlowGap;
 use super::machine::{Handover, Machine};
 use super::mark::Mark;
 use crate::abreast::Progress;
@@ -21,7 +22,7 @@ use crate::store::Store;
 use kpat_store::tables::{LossRow, PacketRow};
 use kpat_store::{Row, TableFile};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -267,12 +268,15 @@ impl Store {
         let by_wall = air::by_wall(self)?;
         let losses: Vec<LossRow> = self.all()?;
         let said = programs::Said::read(self)?;
+        let mut over: HashMap<(Option<i64>, i32), (i64, Option<FlowGap>)> = HashMap::new();
         for (i, h) in found.handovers.iter_mut().enumerate() {
             h.number = i as u32 + 1;
             let of_it = losses.iter().filter(|l| l.from_ns <= h.end_ns && l.to_ns >= h.begin_ns);
             h.lost = of_it.map(|l| l.count.unsigned_abs()).sum();
-            h.flow = flows::gap(self, h, asked.port)?;
-            air::add(self, h, by_wall)?;
+            let before = over.remove(&(h.netns, h.ifindex));
+            h.flow = flows::gap(self, h, asked.port, before.as_ref().and_then(|(_, flow)| flow.as_ref()))?;
+            air::add(self, h, by_wall, before.map(|(end_ns, _)| end_ns))?;
+            over.insert((h.netns, h.ifindex), (h.end_ns, h.flow.clone()));
             said.add(self, h);
         }
         Ok(found)
