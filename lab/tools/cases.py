@@ -166,7 +166,7 @@ def main() -> None:
                     wrong.append(f"{name}: the flow's gap begins {apart[0]:.1f} ms and ends {apart[1]:.1f} ms from the stamps of its echoes")
                 # Due in the longest gap: the numbers between those of its two echoes. A slow processor does not keep the pace.
                 last, first = max(zip(numbered, numbered[1:]), key=lambda x: x[1][0] - x[0][0] if x[1][0] >= d["begin_boot_ns"] and x[0][0] <= d["end_boot_ns"] else 0)
-                if abs(d["flow"]["missing"] - (first[1] - last[1] - 1)) > 3 + 0.2 * (first[1] - last[1]):
+                if abs(d["flow"]["missing"] - (first[1] - last[1] - 1)) > 3 + 0.1 * (first[1] - last[1]):
                     wrong.append(f"{name}: handover {d['handover']}: about {d['flow']['missing']} packets missing, {first[1] - last[1] - 1} by their numbers")
         wrong += [f"{name}: handovers {a['handover']} and {b['handover']} overlap" for a, b in zip(details, details[1:]) if a["end_boot_ns"] > b["begin_boot_ns"]]
         ups = [(d["link_up"]["at_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 for d in details if d["link_up"]]
