@@ -112,6 +112,8 @@ class Judge:
         info = json.loads(sh(self.kpat, "info", self.out, "--json").stdout)
         # a call that is not over when the recording is, and one within another's probe
         self.assertEqual([x for x in info["losses"] if x["cause"] not in ("recursion", "no-return")], [])
+        # Where probes were skipped, the end of a call may be among them: then a packet may have no call, and never another's.
+        self.skipped = any(x["cause"] == "recursion" for x in info["losses"])
         packets = json.loads(sh(self.kpat, "packet", f"1-{info['rows']['packet']}", self.out, "--json", "--no-calls", seconds=300).stdout)["packets"]
         bare = 28 if case.words[0] == "udp" else 20
         self.packets = {}
@@ -145,12 +147,15 @@ class Judge:
                 named[c["id"]] = p["packet"]["packet_id"]
                 name = {EPERM: "EPERM", EACCES: "EACCES", ENOBUFS: "ENOBUFS"}.get(own[0][4])
                 self.assertEqual((c.get("error"), c["carried_bytes"]), (name, 100 + n if len(truth) == 1 else c["carried_bytes"]), (n, c))
-            if found != ([] if n in unknown else [(n, *t) for t in truth]):
+            if found != ([] if n in unknown or self.skipped and not found else [(n, *t) for t in truth]):
                 wrong.append((n, found, truth, p["packet"]["verdict"], p["packet"]["drop_reason"]))
         self.assertEqual(wrong[:3], [], f"{len(wrong)} of {len(self.packets)}")
         refused = {n for n, calls in of_number.items() if calls[-1][4] < 0}
         self.assertEqual(refused & set(self.packets), made, "which have packets")
         # The other way, and all at once: the same.
+        if self.skipped:
+            print(f"    {len(self.packets)} packets of {len(self.calls)} calls, {len(set(named.values()))} with their call; probes were skipped", flush=True)
+            return
         refused_calls = [row["id"] for row in self.sql("SELECT rowid AS id FROM app_event WHERE crossing = 2 AND size_bytes < 0")]
         self.assertEqual(len(refused_calls), sum(c[4] < 0 for c in self.calls), "as the generator counts them")
         for call in refused_calls[::29]:

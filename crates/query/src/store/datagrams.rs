@@ -8,7 +8,7 @@
 //! Rejected: the nearest call in time. A full queue is read long after.
 
 use super::Store;
-use super::dropped::Dropped;
+use super::dropped::{Dropped, Skipped};
 use crate::error::Result;
 use kpat_model::Crossing;
 use kpat_store::TableFile;
@@ -115,7 +115,7 @@ impl Store {
         events.extend(dropped.get(&socket).into_iter().flatten().map(Event::of_dropped));
         events.sort_by_key(|e| e.at_ns);
         let gaps: Vec<i64> = self.all::<GapRow>()?.into_iter().map(|g| g.to_ns).collect();
-        let known = Arc::new(follow(&events, gaps));
+        let known = Arc::new(follow(&events, gaps, &self.skipped()?));
         let mut kept = kept();
         if kept.len() >= MOST {
             kept.remove(0);
@@ -139,9 +139,10 @@ impl Store {
             }
         }
         let gaps: Vec<i64> = self.all::<GapRow>()?.into_iter().map(|g| g.to_ns).collect();
+        let skipped = self.skipped()?;
         let known = events.into_iter().map(|(socket, mut events)| {
             events.sort_by_key(|e| e.at_ns);
-            (socket, follow(&events, gaps.clone()))
+            (socket, follow(&events, gaps.clone(), &skipped))
         });
         Ok(known.collect())
     }
@@ -176,7 +177,7 @@ fn each_event(
 }
 
 /// `events` in order of time.
-fn follow(events: &[Event], mut gaps: Vec<i64>) -> Datagrams {
+fn follow(events: &[Event], mut gaps: Vec<i64>, skipped: &[Skipped]) -> Datagrams {
     let mut out = Datagrams::default();
     let (mut sends, mut queue) = (Sends::default(), Queue::default());
     gaps.sort_unstable();
@@ -188,7 +189,7 @@ fn follow(events: &[Event], mut gaps: Vec<i64>) -> Datagrams {
         }
         match e.what {
             Crossing::ToDevice => sends.packet(e, &mut out),
-            Crossing::Send => sends.over(e, &mut out),
+            Crossing::Send => sends.over(e, skipped, &mut out),
             Crossing::FromDevice => queue.came(e, &mut out),
             Crossing::ToSocket if e.bytes < 0 => queue.refused(e),
             Crossing::ToSocket => queue.push(e),
@@ -245,11 +246,11 @@ impl Sends {
         }
     }
 
-    fn over(&mut self, e: &Event, out: &mut Datagrams) {
+    fn over(&mut self, e: &Event, skipped: &[Skipped], out: &mut Datagrams) {
         let Some(pid) = e.pid else { return };
         let packets = self.packets.remove(&pid).unwrap_or_default();
         if e.bytes < 0 {
-            return self.refused(e, &packets, out);
+            return self.refused(e, &packets, skipped, out);
         }
         let own = call(e, out);
         if packets.is_empty() {
@@ -279,13 +280,13 @@ impl Sends {
     }
 
     /// The kernel made packets of it and then refused it. If something waited they may be of that; it does not wait any longer.
-    fn refused(&mut self, e: &Event, packets: &[u32], out: &mut Datagrams) {
-        if packets.is_empty() {
-            return;
-        }
+    fn refused(&mut self, e: &Event, packets: &[u32], skipped: &[Skipped], out: &mut Datagrams) {
+        let Some(first) = packets.first() else { return };
         let may_have_waited = self.unsure || !self.waiting.is_empty();
         (self.waiting, self.unsure) = (Vec::new(), false);
-        if may_have_waited {
+        // Nor are there bytes to tell them from those of a call before, if its end was skipped.
+        let first_ns = out.sightings[*first as usize].at_ns;
+        if may_have_waited || skipped.iter().any(|s| s.meets(first_ns, e.at_ns)) {
             return;
         }
         let own = call(e, out);
@@ -426,7 +427,7 @@ mod tests {
             Event { id, at_ns: at * 1000, what, bytes, tag, pid, in_task, cpu: 0, dropped }
         };
         let events: Vec<Event> = rows.iter().enumerate().map(event).collect();
-        let d = follow(&events, Vec::new());
+        let d = follow(&events, Vec::new(), &[]);
         let calls = |s: &Sighting| s.calls.iter().map(|c| d.calls[*c as usize].at_ns / 1000).collect();
         d.sightings.iter().map(|s| (s.tag, calls(s))).collect()
     }

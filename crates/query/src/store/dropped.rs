@@ -4,13 +4,13 @@
 //!
 //! The call is the first that the thread ended after the drop, and all of the packet is within it: it began in this thread, after the call
 //! before. The socket has the packet's protocol and port, in its namespace. A drop in an interrupt is of whatever packet was there, and not
-//! taken; nor one of a received packet, nor one of several that fit, nor one with lost crossings on the way.
+//! taken; nor one of a received packet, nor one of several that fit, nor one at a time when crossings were lost or probes skipped.
 //! Rejected: the nearest refused call in time. Another thread may be refused at the same moment.
 
 use super::Store;
 use crate::codes::verdict;
 use crate::error::Result;
-use kpat_model::{Context, Crossing, EventKind};
+use kpat_model::{Context, Crossing, EventKind, LossCause};
 use kpat_store::NULL;
 use kpat_store::tables::*;
 use std::collections::HashMap;
@@ -37,6 +37,19 @@ const UDP: [i32; 2] = [17, 136];
 const ANY: i32 = 255;
 /// A call is over soon after the drop; what ends later may have another before it that is not in the log.
 const SOON_NS: i64 = 1_000_000_000;
+
+/// A time within which probes were skipped. The end of a call may be among them; the thread's next call then seems to be its packet's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Skipped {
+    from_ns: i64,
+    to_ns: i64,
+}
+
+impl Skipped {
+    pub fn meets(&self, from_ns: i64, to_ns: i64) -> bool {
+        self.from_ns <= to_ns && self.to_ns >= from_ns
+    }
+}
 
 /// What a thread did next to a drop. Nothing: `i64::MIN` before it, `i64::MAX` after it.
 #[derive(Clone, Debug)]
@@ -116,11 +129,13 @@ impl Store {
         }
         self.look_beside(&mut threads)?;
         let gaps = self.all::<GapRow>()?;
+        let skipped = self.skipped()?;
         let mut of_calls: HashMap<(i32, i64), Vec<(i64, Dropped)>> = HashMap::new();
         for drop in threads.values().flatten().filter(|d| d.is_within()) {
             let (over, socket) = drop.over_after;
             let first = drop.packet.first_ns;
-            let lost = gaps.iter().any(|g| g.from_ns <= over && g.to_ns >= first);
+            let lost = gaps.iter().any(|g| g.from_ns <= over && g.to_ns >= first)
+                || skipped.iter().any(|s| s.meets(first, over));
             if !lost && by_id.get(&socket).is_some_and(|s| fits(s, &drop.packet)) {
                 of_calls.entry((drop.of.pid, over)).or_default().push((socket, drop.of));
             }
@@ -131,6 +146,13 @@ impl Store {
             }
         }
         Ok(out)
+    }
+
+    /// When the kernel skipped probes.
+    pub(super) fn skipped(&self) -> Result<Vec<Skipped>> {
+        let losses = self.all::<LossRow>()?.into_iter();
+        let skipped = losses.filter(|l| l.cause == LossCause::Recursion as i32);
+        Ok(skipped.map(|l| Skipped { from_ns: l.from_ns, to_ns: l.to_ns }).collect())
     }
 
     /// Drops of packets that began in the thread that dropped them, by thread, in order of time.
