@@ -187,8 +187,9 @@ class Judge:
         self.assertGreater(self.at_once, self.least_at_once)
         self.judged(self.by_rules())
         over_time = json.loads(sh(self.kpat, "app", self.out, "--series", "--json").stdout)
-        self.assertEqual(sum(over_time["marks"]["failed call"]), sum(c[4] < 0 for c in self.calls))
-        self.assertEqual(sum(over_time["crossings"]["send"]["bytes"]), sum(c[4] for c in self.calls if c[4] > 0))
+        seen = sum(over_time["marks"]["failed call"]), sum(over_time["crossings"]["send"]["bytes"])
+        made = sum(c[4] < 0 for c in self.calls), sum(c[4] for c in self.calls if c[4] > 0)
+        self.assertTrue(seen == made or self.skipped and seen[0] <= made[0] and seen[1] <= made[1], (seen, made))
 
     def test_a_full_queue(self):
         self.played("queue")

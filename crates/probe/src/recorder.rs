@@ -283,7 +283,7 @@ impl Recorder {
         self.surroundings.look(&mut self.sink, now);
         self.captures.look(&mut self.sink);
         self.drop_sites.name(&self.sources, &self.sink, close);
-        self.costs.count_refused(&self.sources, &mut self.sink, now, close);
+        self.costs.count_refused(&self.sources, &mut self.sink, close);
         for (&(cause, cpu), &n) in &self.sink.lost {
             let more = n - before.get(&(cause, cpu)).copied().unwrap_or(0);
             if more > 0

@@ -214,10 +214,11 @@ impl Costs {
     }
 
     fn start_window(&mut self, sources: &Sources) {
+        let began = sys::boot_now();
         let edge = edge_now(sources);
         self.stats.since = self.stats.measure.then_some(edge);
         self.stats.recursion = edge.totals.recursion;
-        self.stats.looked = Some((Instant::now(), sys::boot_now()));
+        self.stats.looked = Some((Instant::now(), began));
         self.stats.began = Some((edge.at, edge.slots));
         self.stats.file_began = self.stats.began;
     }
@@ -327,16 +328,19 @@ impl Costs {
     }
 
     /// Counts refused runs once a second (or `last`): the kernel counts those all the time, but neither by CPU nor by function.
-    pub(super) fn count_refused(&mut self, sources: &Sources, sink: &mut Sink, now: BootNs, last: bool) {
+    pub(super) fn count_refused(&mut self, sources: &Sources, sink: &mut Sink, last: bool) {
         let Some((looked, from)) = self.stats.looked else { return };
         if !last && looked.elapsed() < Duration::from_secs(1) {
             return;
         }
-        self.stats.looked = Some((Instant::now(), now));
+        // Programs are read one after the other, and on a busy machine that takes time: what comes meanwhile may be counted now or the next time.
+        let began = sys::boot_now();
         let recursion = program_totals(sources).recursion;
+        let to = sys::boot_now();
+        self.stats.looked = Some((Instant::now(), began));
         let missed = recursion.saturating_sub(self.stats.recursion);
         if missed > 0 {
-            sink.loss(&model::Loss { cause: LossCause::Recursion, cpu: -1, from, to: now, count: missed });
+            sink.loss(&model::Loss { cause: LossCause::Recursion, cpu: -1, from, to, count: missed });
             self.stats.recursion = recursion;
         }
     }
