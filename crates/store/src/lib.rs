@@ -9,6 +9,7 @@
 //! give nothing to rows that are made one at a time.
 
 mod batch;
+mod budget;
 mod encode;
 mod error;
 mod guard;
@@ -19,8 +20,9 @@ pub mod tables;
 mod write;
 
 pub use batch::{Batch, Cell, Values};
+pub use budget::Budget;
 pub use error::{Error, Result};
 pub use manifest::{CrossingCounts, DeviceLog, Manifest, SourceFile, TableCount};
-pub use read::{BatchReader, Budget, NULL, TableFile};
+pub use read::{BatchReader, NULL, TableFile};
 pub use tables::{ColType, Column, Row, Table};
 pub use write::{TableWriter, new_file, rows_at_once};

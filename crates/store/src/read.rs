@@ -1,6 +1,7 @@
 //! Reading one table: choose row groups by the minimum and maximum of a column, then stream batches or fetch rows.
 
 use crate::batch::{Batch, Values};
+use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::guard::guarded;
 use crate::pages::{MOST_COLUMN_BYTES, MOST_GROUP_BYTES, plain, unpacked};
@@ -30,8 +31,6 @@ const MOST_ROWS_A_BYTE: u64 = 16;
 /// Rows of a table that is read as a whole, and what they may take in memory.
 const MOST_ROWS_AT_ONCE: u64 = 1 << 22;
 const MOST_BYTES_AT_ONCE: usize = 512 << 20;
-/// What the rows of one packet, or of a few numbers, may take in memory: who asked for them makes several times as much of them.
-const MOST_BYTES_OF_FEW: usize = 128 << 20;
 /// Text of one column that is in memory at once: few bytes of a dictionary can stand for much.
 const MOST_TEXT: usize = 64 << 20;
 
@@ -40,36 +39,6 @@ const MOST_TEXT: usize = 64 << 20;
 const ASKED_OFTEN: u32 = 3;
 const MOST_KEPT_VALUES: usize = 1 << 20;
 const MOST_KEPT_TEXT: usize = 16 << 20;
-
-/// What rows may still take in memory.
-pub struct Budget {
-    left: usize,
-    most: usize,
-    /// The end of the sentence that refuses more.
-    of: &'static str,
-}
-
-impl Budget {
-    /// For the rows of one packet, or of a few numbers: 128 MiB.
-    pub fn of_few() -> Budget {
-        Budget::new(MOST_BYTES_OF_FEW, " belong to what was asked for")
-    }
-
-    fn new(most: usize, of: &'static str) -> Budget {
-        Budget { left: most, most, of }
-    }
-
-    /// For rows without their texts, which are taken when they are known.
-    fn take<R>(&mut self, of: &TableFile, rows: usize, text: usize) -> Result<()> {
-        match self.left.checked_sub(rows.saturating_mul(size_of::<R>()).saturating_add(text)) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => Err(of.damaged(format!("more than {} bytes of rows{}", self.most, self.of))),
-        }
-    }
-}
 
 /// The row group that rows were last asked of.
 #[derive(Default)]
