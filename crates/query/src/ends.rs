@@ -452,16 +452,15 @@ impl Store {
                 ends.of.insert(*packet, both);
             }
         }
-        for (socket, of) in self.dropped_in_calls()?.iter() {
-            let (Some(place), Some(datagrams)) = (by_id.get(socket), datagrams.get(socket)) else { continue };
-            for d in of {
-                let Some((_, calls)) = datagrams.calls_of_dropped(d.packet_id) else { continue };
-                let first_ns = lives.get(&d.packet_id).map_or(d.at_ns, |l| l.0);
+        for (socket, of) in &datagrams {
+            let Some(place) = by_id.get(socket) else { continue };
+            for (packet, at_ns, calls) in of.dropped() {
+                let first_ns = lives.get(&packet).map_or(at_ns, |l| l.0);
                 let mut end = ends.end(self, known, *place, calls.first().and_then(|c| c.pid), first_ns);
                 end.has_calls = !calls.is_empty();
-                give(d.packet_id, false, *place as u32, &calls);
-                let both = BothEnds { writer: Some(end), ..ends.of(d.packet_id) };
-                ends.of.insert(d.packet_id, both);
+                give(packet, false, *place as u32, &calls);
+                let both = BothEnds { writer: Some(end), ..ends.of(packet) };
+                ends.of.insert(packet, both);
             }
         }
         // All fragments are read by the call that read the whole.

@@ -65,11 +65,16 @@ impl Store {
         let Some((id, _)) = all.iter().find(|(_, of)| own(of)) else { return Ok(out) };
         let Some(socket) = sockets.iter().find(|s| s.socket_id == *id) else { return Ok(out) };
         let Some((bytes, calls)) = self.datagrams(*id)?.calls_of_dropped(packet) else { return Ok(out) };
+        out.payload_bytes = bytes;
+        out.written = Some(self.end_of(socket, bytes, calls));
+        Ok(out)
+    }
+
+    /// The end of a datagram of so many bytes.
+    fn end_of(&self, socket: &SocketRow, bytes: i64, calls: Vec<BytesOfCall>) -> CarriedBy {
         let process = socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
         let missing_bytes = bytes - calls.iter().map(|c| c.carried_bytes).sum::<i64>();
-        out.payload_bytes = bytes;
-        out.written = Some(CarriedBy { socket: socket.clone(), process, offset: None, calls, missing_bytes });
-        Ok(out)
+        CarriedBy { socket: socket.clone(), process, offset: None, calls, missing_bytes }
     }
 
     /// Both ends of what was at these places.
@@ -82,10 +87,7 @@ impl Store {
                 let Some(socket) = sockets.iter().find(|s| s.socket_id == found.of) else { continue };
                 let Some((bytes, calls)) = self.datagrams(found.of)?.calls_of(&found) else { continue };
                 out.payload_bytes = out.payload_bytes.max(bytes);
-                let process =
-                    socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
-                let missing_bytes = bytes - calls.iter().map(|c| c.carried_bytes).sum::<i64>();
-                let end = CarriedBy { socket: socket.clone(), process, offset: None, calls, missing_bytes };
+                let end = self.end_of(socket, bytes, calls);
                 let of = |e: &CarriedBy| e.socket.socket_id;
                 let to = if found.sent { &mut out.written } else { &mut out.read };
                 match to {
@@ -265,8 +267,13 @@ impl Datagrams {
     }
 
     /// The same of a packet that was dropped in its call.
-    pub(crate) fn calls_of_dropped(&self, packet: i64) -> Option<(i64, Vec<BytesOfCall>)> {
+    fn calls_of_dropped(&self, packet: i64) -> Option<(i64, Vec<BytesOfCall>)> {
         self.sightings.iter().find(|s| s.dropped == Some(packet)).map(|seen| self.calls_at(seen))
+    }
+
+    /// All packets that were dropped in their calls: their numbers, when, and the calls.
+    pub(crate) fn dropped(&self) -> impl Iterator<Item = (i64, i64, Vec<BytesOfCall>)> {
+        self.sightings.iter().filter_map(|s| Some((s.dropped?, s.at_ns, self.calls_at(s).1)))
     }
 
     fn calls_at(&self, seen: &Sighting) -> (i64, Vec<BytesOfCall>) {

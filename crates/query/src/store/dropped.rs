@@ -52,7 +52,7 @@ impl Skipped {
 }
 
 /// What a thread did next to a drop. Nothing: `i64::MIN` before it, `i64::MAX` after it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Found {
     of: Dropped,
     packet: PacketRow,
@@ -84,14 +84,14 @@ fn fits(s: &SocketRow, p: &PacketRow) -> bool {
 /// Moves what threads did from one drop to those beside it. All of one thread, in order of time.
 fn spread(drops: &mut [Found]) {
     for i in 1..drops.len() {
-        let (before, own) = (drops[i - 1].clone(), &mut drops[i]);
-        own.over_before = own.over_before.max(before.over_before);
-        own.queued_before = own.queued_before.max(before.queued_before);
+        let (over, queued) = (drops[i - 1].over_before, drops[i - 1].queued_before);
+        drops[i].over_before = drops[i].over_before.max(over);
+        drops[i].queued_before = drops[i].queued_before.max(queued);
     }
     for i in (1..drops.len()).rev() {
-        let (after, own) = (drops[i].clone(), &mut drops[i - 1]);
-        own.over_after = own.over_after.min(after.over_after);
-        own.queued_after = own.queued_after.min(after.queued_after);
+        let (over, queued) = (drops[i].over_after, drops[i].queued_after);
+        drops[i - 1].over_after = drops[i - 1].over_after.min(over);
+        drops[i - 1].queued_after = drops[i - 1].queued_after.min(queued);
     }
 }
 
