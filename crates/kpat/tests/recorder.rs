@@ -430,14 +430,17 @@ fn capabilities_are_enough_and_a_missing_one_is_named() {
     assert!(out.status.success(), "{}", words(&out));
 }
 
-/// What each thread may do, as the kernel says.
-fn effective(pid: u32) -> Vec<(String, u64)> {
+/// What each thread may do and what it may get by executing a program, as the kernel says.
+fn effective(pid: u32) -> Vec<(String, u64, bool)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
     let of = |path: PathBuf| {
         let name = std::fs::read_to_string(path.join("comm")).ok()?.trim().to_owned();
         let status = std::fs::read_to_string(path.join("status")).ok()?;
-        let caps = status.lines().find_map(|l| l.strip_prefix("CapPrm:"))?;
-        Some((name, u64::from_str_radix(caps.trim(), 16).expect("hex")))
+        let of = |key| {
+            let value = status.lines().find_map(|l| l.strip_prefix(key))?;
+            Some(u64::from_str_radix(value.trim(), 16).expect("hex"))
+        };
+        Some((name, of("CapPrm:")? | of("CapBnd:")?, of("NoNewPrivs:")? == 0))
     };
     tasks.filter_map(|t| of(t.expect("a thread").path())).collect()
 }
@@ -457,14 +460,14 @@ fn what_is_not_needed_any_more_is_given_up() {
     // A thread has its parent's name, and all that it may, until it runs for the first time.
     let too_much = || {
         let threads = effective(r.0.id());
-        let left_over = |(name, caps): &(String, u64)| {
+        let left_over = |(name, caps, gains): &(String, u64, bool)| {
             let may = match name.as_str() {
                 "kpat" => LEFT,
                 "kpat-netlink" => 1 << 21 | 1 << 12,
                 "kpat-netns" => 1 << 19,
                 _ => 0,
             };
-            caps & !may != 0
+            *gains || caps & !may != 0
         };
         if threads.len() < 5 || threads.iter().any(left_over) { threads } else { Vec::new() }
     };
@@ -494,6 +497,28 @@ fn what_is_not_needed_any_more_is_given_up() {
     assert!(
         info["records"].as_object().expect("records").values().filter_map(Value::as_u64).sum::<u64>() > 100
     );
+}
+
+/// What the recorder gives up its command keeps: one that takes another user's rights (sudo, ping) works as without.
+#[test]
+fn the_command_keeps_its_rights() {
+    let Some(p) = Place::new("rights") else { return };
+    let rights = "grep -E '^(Cap|NoNewPrivs)' /proc/self/status";
+    let here = Command::new("sh").args(["-c", rights]).output().expect("sh runs");
+    let (file, out) = (p.path("x.kbl"), p.path("rights"));
+    let recorded = kpat(&[
+        "record",
+        "--mechanism",
+        "tracepoint",
+        "-o",
+        &file,
+        "--",
+        "sh",
+        "-c",
+        &format!("sleep 0.3; {rights} > {out}"),
+    ]);
+    assert!(recorded.status.success(), "{}", words(&recorded));
+    assert_eq!(std::fs::read_to_string(&out).expect("its words"), String::from_utf8_lossy(&here.stdout));
 }
 
 /// The unit's capabilities are what a recording with everything takes: as root with no other, nothing is lacking.

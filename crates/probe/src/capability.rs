@@ -72,10 +72,16 @@ pub fn has(c: Cap) -> bool {
     halves().is_ok_and(|h| (u64::from(h[0].effective) | u64::from(h[1].effective) << 32) & c.bit() != 0)
 }
 
-/// This thread gives up all others, for good. What it does not have it does not get.
+/// This thread gives up all others, for good: what it does not have it does not get, nor by executing a program (no_new_privs, and
+/// the bounding set, where CAP_SETPCAP allows). Programs that are to keep their rights have to be started before.
 pub fn keep(only: &[Cap]) {
     let Ok(mut halves) = halves() else { return };
     let mask = only.iter().fold(0, |m, c| m | c.bit());
+    // Numbers that the kernel does not know are refused.
+    for c in (0..u64::from(u64::BITS)).filter(|c| mask & (1 << c) == 0) {
+        prctl(libc::PR_CAPBSET_DROP, c);
+    }
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1);
     for (i, h) in halves.iter_mut().enumerate() {
         let half = (mask >> (32 * i)) as u32;
         (h.effective, h.permitted, h.inheritable) = (h.effective & half, h.permitted & half, 0);
@@ -95,6 +101,12 @@ pub fn takes(c: Cap, works: impl FnOnce() -> bool) -> bool {
     let worked = works();
     set(&before);
     !worked
+}
+
+/// One of those that take a number.
+fn prctl(what: i32, value: u64) -> bool {
+    // SAFETY: neither number is a pointer.
+    unsafe { libc::prctl(what, value, 0u64, 0u64, 0u64) == 0 }
 }
 
 fn set(halves: &[Half; 2]) {
