@@ -475,7 +475,9 @@ class Accounts(profile.Recorded):
         self.assertIn(f"{after}u:_PyEval", flat, "stacks and what is mapped are in the file, also of what ran before")
 
     def here(self) -> str:
-        return os.environ.get("KPAT_DISK", str(Path(__file__).resolve().parents[2] / "target"))
+        folder = os.environ.get("KPAT_DISK", str(Path(__file__).resolve().parents[2] / "target"))
+        os.makedirs(folder, exist_ok=True)
+        return folder
 
     def cgroups(self) -> Path | None:
         return next((p for p in map(Path, ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")) if (p / "cgroup.controllers").exists()), None)
