@@ -5,6 +5,7 @@ verdict. `KPAT_FATES=FIRST-END` with test_further_networks: other networks; `KPA
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from collections import Counter, defaultdict
 from kpatlab import play
 from kpatlab.cache import LAB
 from tests.place import begun, own, sh
+from tests.truth import BEST
 
 TOOL = [sys.executable, str(LAB / "tools/fates.py")]
 FEATURES = ("gro", "tso", "tx", "gso", "rx")
@@ -284,7 +286,8 @@ class Fates(unittest.TestCase):
         if profile == "path,app":
             for name, faults in self.applications(out, sent, took, errors).items():
                 wrong.setdefault(name, {}).update(faults)
-        print(f"fates: seed {seed}: {len(sent)} flows of {sent[0]['count']} datagrams, {profile}, readers {'later' if late else 'before'}: {'; '.join(network.said)}", flush=True)
+        mechanism = json.loads(sh(kpat, "info", out, "--json").stdout)["recording"]["mechanism"]
+        print(f"fates: seed {seed}: by {mechanism}: {len(sent)} flows of {sent[0]['count']} datagrams, {profile}, readers {'later' if late else 'before'}: {'; '.join(network.said)}", flush=True)
         self.assertEqual(wrong, {}, f"seed {seed}: {network.said}")
 
     def judge(self, f: dict, found: list[dict], took: Counter, errors: list[int]) -> Counter:
@@ -363,7 +366,7 @@ class FatesInside:
         r = sh(*argv, ok=False, seconds=2000)
         print("\n".join(line for line in r.stdout.splitlines() if line.startswith("fates:")), flush=True)
         self.assertEqual(r.returncode, 0, r.stdout[-4000:] + r.stderr[-6000:])
-        self.assertEqual(r.stdout.count("fates: seed"), len(seeds), "a network that was not made")
+        self.assertEqual(re.findall(r"^fates: seed \d+: by (\S+):", r.stdout, re.M), [BEST[self.series]] * len(seeds), "a network that was not made, or not by the best mechanism")
 
     def test_each_datagram_is_one_packet_with_one_fate(self):
         self.inside(SEEDS_INSIDE)
