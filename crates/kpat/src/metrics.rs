@@ -1,7 +1,7 @@
 //! `kpat record --metrics`: how the recording is, for Prometheus. One page, plain HTTP, read-only. A thread apart, so
 //! that a reader that stalls costs the recording nothing.
 
-use kpat_http::{Connection, Pool, Refusal, Request, Unreadable, accept};
+use kpat_http::{Connection, Pool, Refusal, Request, Seat, Unreadable, accept};
 use kpat_model::LossCause;
 use kpat_model::meta::{CostBounds, Interval};
 use kpat_probe::control::Status;
@@ -27,15 +27,15 @@ pub fn serve(listener: TcpListener, watch: Arc<Mutex<Status>>) -> std::io::Resul
     std::thread::Builder::new().name("kpat-metrics".into()).spawn(move || {
         // Clients of this address have no rights.
         kpat_probe::capability::keep(&[]);
-        accept(&listener, &Pool::new(MOST), "kpat-metrics", move |stream, _| {
+        accept(&listener, &Pool::new(MOST), "kpat-metrics", move |stream, seat| {
             // Whoever left without the answer needs none.
-            let _ = answer(stream, at, &watch);
+            let _ = answer(stream, seat, at, &watch);
         })
     })?;
     Ok(at)
 }
 
-fn answer(stream: TcpStream, at: SocketAddr, watch: &Mutex<Status>) -> std::io::Result<()> {
+fn answer(stream: TcpStream, seat: &Seat, at: SocketAddr, watch: &Mutex<Status>) -> std::io::Result<()> {
     let mut connection = Connection::new(stream)?;
     let (status, body) = match connection.request() {
         Err(Unreadable::Over) => return Ok(()),
@@ -44,7 +44,7 @@ fn answer(stream: TcpStream, at: SocketAddr, watch: &Mutex<Status>) -> std::io::
     };
     let kind = if status == 200 { "text/plain; version=0.0.4; charset=utf-8" } else { "text/plain" };
     connection.answer(status, &[("Content-Type", kind), ("Connection", "close")], body.as_bytes())?;
-    connection.close();
+    connection.close(seat);
     Ok(())
 }
 
