@@ -452,7 +452,7 @@ class Collecting(unittest.TestCase):
 
         def proxy(name: str, names: str, days: int) -> tuple[Path, str]:
             key, cert, request = (self.dir / f"{name}.{end}" for end in ("key", "pem", "csr"))
-            sh("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=localhost")
+            sh("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=a proxy")
             (self.dir / "names").write_text(f"subjectAltName={names}\n")
             sh("openssl", "x509", "-req", "-in", request, "-signkey", key, "-out", cert, "-days", days, "-extfile", self.dir / "names")
             p = self.process(name, sys.executable, LAB / "tools/tlsproxy.py", key, cert, url.rsplit(":", 1)[1], seen)
@@ -467,7 +467,7 @@ class Collecting(unittest.TestCase):
                                   ("localhost", port, other, "self.signed certificate"), ("localhost", old_port, old, "certificate has expired"),
                                   ("localhost", url.rsplit(":", 1)[1], cert, "it does not answer by TLS"), ("localhost", 1, cert, "Connection refused")):
             r = send(host, at, ca)
-            self.assertEqual(r.returncode, 1)
+            self.assertEqual(r.returncode, 1, why)
             self.assertRegex(r.stderr, f"(?i)^kpat: {host}:{at}: .*{why}$")
         self.assertFalse(seen.exists() and token.read_bytes().strip() in seen.read_bytes())
         for host, at, ca in (("localhost", port, cert), ("127.0.0.1", other_port, other)):
