@@ -442,23 +442,42 @@ class Collecting(unittest.TestCase):
         self.assertIn("dev", self.collect("list", shelf).stdout)
 
     def test_over_tls(self):
-        """openssl carries it to a proxy with TLS; a certificate of another name is refused, and no token sent."""
+        """openssl carries it to a proxy with TLS, which is asked for by its name or address; a certificate of another name, of nobody known or from
+        another time is refused with the reason, and no token sent."""
         spool, shelf, token = self.spool_of(2), self.dir / "shelf", self.dir / "token"
         token.write_text(self.collect("token", shelf, "dev").stdout)
         contents = {f.name: f.read_bytes() for f in self.parts(spool)}
         _, url = self.receiver(shelf)
-        key, cert, seen = self.dir / "key.pem", self.dir / "cert.pem", self.dir / "seen"
-        sh("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", 2, "-subj", "/CN=localhost",
-           "-addext", "subjectAltName=DNS:localhost")
-        proxy = self.process("proxy", sys.executable, LAB / "tools/tlsproxy.py", key, cert, url.rsplit(":", 1)[1], seen)
-        proxy.wait_ready(lambda: "port" in play.text_of(proxy.stdout), cache.patience())
-        port = play.text_of(proxy.stdout).split()[1]
-        send = lambda host, ca: self.collect("send", spool, f"https://{host}:{port}", "--device", "dev", "--token-file", token, "--ca", ca, "--once", ok=False)
-        for host, ca in (("127.0.0.1", cert), ("localhost", "/dev/null")):
-            self.assertEqual(send(host, ca).returncode, 1)
+        seen = self.dir / "seen"
+
+        def proxy(name: str, names: str, days: int) -> tuple[Path, str]:
+            key, cert, request = (self.dir / f"{name}.{end}" for end in ("key", "pem", "csr"))
+            sh("openssl", "req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=a proxy")
+            (self.dir / "names").write_text(f"subjectAltName={names}\n")
+            sh("openssl", "x509", "-req", "-in", request, "-signkey", key, "-out", cert, "-days", days, "-extfile", self.dir / "names")
+            p = self.process(name, sys.executable, LAB / "tools/tlsproxy.py", key, cert, url.rsplit(":", 1)[1], seen)
+            p.wait_ready(lambda: "port" in play.text_of(p.stdout), cache.patience())
+            return cert, play.text_of(p.stdout).split()[1]
+
+        send = lambda host, port, ca: self.collect("send", spool, f"https://{host}:{port}", "--device", "dev", "--token-file", token, "--ca", ca, "--once", ok=False)
+        cert, port = proxy("named", "DNS:localhost", 2)
+        other, other_port = proxy("address", "IP:127.0.0.1", 2)
+        old, old_port = proxy("old", "DNS:localhost", -1)
+        for host, at, ca, why in (("127.0.0.1", port, cert, "IP address mismatch"), ("localhost", other_port, other, "hostname mismatch"),
+                                  ("localhost", port, other, "self.signed certificate"), ("localhost", old_port, old, "certificate has expired"),
+                                  ("localhost", url.rsplit(":", 1)[1], cert, "it does not answer by TLS"), ("localhost", 1, cert, "Connection refused")):
+            r = send(host, at, ca)
+            self.assertEqual(r.returncode, 1, why)
+            self.assertRegex(r.stderr, f"(?i)^kpat: {host}:{at}: .*{why}$")
         self.assertFalse(seen.exists() and token.read_bytes().strip() in seen.read_bytes())
-        r = send("localhost", cert)
-        self.assertEqual(r.returncode, 0, r.stderr)
+        for host, at, ca in (("localhost", port, cert), ("127.0.0.1", other_port, other)):
+            for name, content in contents.items():
+                (spool / name).write_bytes(content)
+            r = send(host, at, ca)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual(self.parts(spool), [])
+            # A proxy for several sites chooses by it.
+            self.assertIn(f"\r\nhost: {host}:{at}\r\n".encode(), seen.read_bytes())
         self.assertIn(token.read_bytes().strip(), seen.read_bytes())
         self.same_as(contents, shelf / "dev")
 

@@ -457,6 +457,31 @@ describe("keys, eyes, colours", () => {
     }
   });
 
+  test("in a low window, as a large one at 200 %, each pane has room and can be scrolled to", async () => {
+    const page = await world.open(router, "#/packets?packet=1", { viewport: { width: 640, height: 400 } });
+    for (const view of ["Packets", "Packet"]) {
+      await go(page, view);
+      const panes = [page.getByRole("grid", { name: "Calls of this packet" }), page.getByRole("region", { name: "Facts of the packet" })];
+      if (view === "Packets") panes.unshift(page.getByRole("grid", { name: "Packets" }));
+      for (const pane of panes) {
+        await pane.scrollIntoViewIfNeeded();
+        const box = (await pane.boundingBox())!;
+        assert.ok(box.height > 80 && box.y + 60 < 400, `${view}: ${JSON.stringify(box)}`);
+      }
+    }
+    await done(page);
+  });
+
+  test("in a narrow window a drop's reason stands in its row", async () => {
+    const reason = world.events(recorded, "drop")[0]!.reason!;
+    for (const width of [640, 734, 1200]) {
+      const page = await world.open(recorded, "#/events", { viewport: { width, height: 700 } });
+      const row = rows(page, "Events").filter({ hasText: "drop" }).first();
+      assert.ok((await row.innerText()).includes(reason), `${width}: ${await row.innerText()}`);
+      await done(page);
+    }
+  });
+
   test("dark as the system says, and as chosen", async () => {
     const page = await world.open(router, "", { colorScheme: "dark" });
     const theme = () => page.locator("html").getAttribute("data-theme");

@@ -263,6 +263,6 @@ fn connection(
 ) -> io::Result<()> {
     let mut connection = Connection::new(stream)?;
     let done = requests(root, &Who::Token, limit, connection.wire(), Some(seat), tell);
-    connection.close();
+    connection.close(seat);
     done
 }

@@ -24,6 +24,6 @@ pub enum Error {
     #[error("{path} is not the file from which this log was made: {how}")]
     SourceChanged { role: &'static str, path: PathBuf, how: String },
     /// The result cannot be written.
-    #[error("cannot write: {0}")]
+    #[error("cannot write")]
     Write(#[from] std::io::Error),
 }

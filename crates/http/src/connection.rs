@@ -1,6 +1,7 @@
 //! A connection of a service on a socket.
 
 use crate::head::Request;
+use crate::pool::Seat;
 use crate::wire::{Deadline, Unreadable, Wire};
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -90,8 +91,10 @@ impl Connection {
         stream.set_nonblocking(false).is_ok() && awaited
     }
 
-    /// Lets the other side read the last answer, though it may have sent more than was read.
-    pub fn close(mut self) {
+    /// Lets the other side read the last answer, though it may have sent more than was read. No longer at work, its place is free for
+    /// others from now on.
+    pub fn close(mut self, seat: &Seat) {
+        seat.waits();
         let _ = self.wire.to.shutdown(Shutdown::Write);
         let until = Instant::now() + LINGER;
         let mut left = 1 << 20;

@@ -26,12 +26,15 @@ fn service() -> SocketAddr {
                             return;
                         }
                         connection.answer(200, &[], r.target.as_bytes()).unwrap();
+                        if r.target.starts_with("/last") {
+                            return connection.close(seat);
+                        }
                         seat.waits();
                     }
                     Err(Unreadable::Over) => return,
                     Err(Unreadable::Refused(Refusal(status, why))) => {
                         let _ = connection.answer(status, &[("Connection", "close")], why.as_bytes());
-                        return connection.close();
+                        return connection.close(seat);
                     }
                 }
             }
@@ -78,6 +81,23 @@ fn slow_bodies_of_one_client_keep_no_other_out() {
         assert!(ask(at, &format!("/{i}")).ends_with(&format!("\r\n\r\n/{i}")), "{i}");
     }
     drop(greedy);
+}
+
+/// Those that have their answer and do not close, each a client of its own.
+#[test]
+fn answered_connections_keep_nobody_out() {
+    let at = service();
+    let last = |i: usize| {
+        let mut stream = TcpStream::connect(at).unwrap();
+        write!(stream, "GET /last{i} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        stream
+    };
+    let answered: Vec<TcpStream> = (0..5 * ROOM).map(last).collect();
+    assert!(ask(at, "/after").ends_with("/after"));
+    drop(answered);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::info::{self, LossSum};
 use crate::open;
 use crate::output::{Meter, Output, usage};
 use crate::render::{Line, Pairs, Style, count, percent, plural};
+use crate::room;
 use crate::signals::leave_nothing;
 use anyhow::{Context, bail};
 use kpat_capture::Secrets;
@@ -141,7 +142,7 @@ fn unless_taken<T>(done: kpat_integrate::Result<T>, target: &Path) -> anyhow::Re
             bail!("{} exists; use --force to replace it, or -o for another name", path.display())
         }
         Err(e @ kpat_integrate::Error::SameLog { .. }) => Err(usage(e.to_string())),
-        Err(e) => match no_room(&e) {
+        Err(e) => match room::within(&e) {
             Some(why) => {
                 bail!(
                     "cannot write {}: {why}; the partial result was removed; choose another place with -o",
@@ -152,21 +153,6 @@ fn unless_taken<T>(done: kpat_integrate::Result<T>, target: &Path) -> anyhow::Re
         },
         done => Ok(done?),
     }
-}
-
-/// Why nothing could be written, if that is what went wrong: however deep it is in the error.
-fn no_room(e: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let mut next = Some(e);
-    while let Some(e) = next {
-        if let Some(io) = e.downcast_ref::<std::io::Error>() {
-            return match io.kind() {
-                std::io::ErrorKind::ReadOnlyFilesystem => Some("the file system is read-only".into()),
-                _ => kpat_klog::Room::of(io).map(|room| room.to_string()),
-            };
-        }
-        next = e.source();
-    }
-    None
 }
 
 /// Several devices, and the captures between them.

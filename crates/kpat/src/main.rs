@@ -33,6 +33,7 @@ mod probes;
 mod profile;
 mod record;
 mod render;
+mod room;
 mod shell;
 mod signals;
 mod sql;

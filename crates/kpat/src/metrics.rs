@@ -1,7 +1,7 @@
 //! `kpat record --metrics`: how the recording is, for Prometheus. One page, plain HTTP, read-only. A thread apart, so
 //! that a reader that stalls costs the recording nothing.
 
-use kpat_http::{Connection, Pool, Refusal, Request, Unreadable, accept};
+use kpat_http::{Connection, Pool, Refusal, Request, Seat, Unreadable, accept};
 use kpat_model::LossCause;
 use kpat_model::meta::{CostBounds, Interval};
 use kpat_probe::control::Status;
@@ -27,15 +27,15 @@ pub fn serve(listener: TcpListener, watch: Arc<Mutex<Status>>) -> std::io::Resul
     std::thread::Builder::new().name("kpat-metrics".into()).spawn(move || {
         // Clients of this address have no rights.
         kpat_probe::capability::keep(&[]);
-        accept(&listener, &Pool::new(MOST), "kpat-metrics", move |stream, _| {
+        accept(&listener, &Pool::new(MOST), "kpat-metrics", move |stream, seat| {
             // Whoever left without the answer needs none.
-            let _ = answer(stream, at, &watch);
+            let _ = answer(stream, seat, at, &watch);
         })
     })?;
     Ok(at)
 }
 
-fn answer(stream: TcpStream, at: SocketAddr, watch: &Mutex<Status>) -> std::io::Result<()> {
+fn answer(stream: TcpStream, seat: &Seat, at: SocketAddr, watch: &Mutex<Status>) -> std::io::Result<()> {
     let mut connection = Connection::new(stream)?;
     let (status, body) = match connection.request() {
         Err(Unreadable::Over) => return Ok(()),
@@ -44,7 +44,7 @@ fn answer(stream: TcpStream, at: SocketAddr, watch: &Mutex<Status>) -> std::io::
     };
     let kind = if status == 200 { "text/plain; version=0.0.4; charset=utf-8" } else { "text/plain" };
     connection.answer(status, &[("Content-Type", kind), ("Connection", "close")], body.as_bytes())?;
-    connection.close();
+    connection.close(seat);
     Ok(())
 }
 
@@ -98,19 +98,16 @@ fn text(s: &Status) -> String {
         "Bytes that the flight recorder holds.",
         &one(s.memory_bytes as f64),
     );
-    let mut lost: Vec<(String, f64)> = Vec::new();
-    for cause in LossCause::CODES.iter().map(|c| c.name) {
-        let of_cause = s.losses.iter().filter(|l| l.cause == cause);
-        let before = lost.len();
-        lost.extend(of_cause.map(|l| {
-            let cpu = if l.cpu < 0 { "all".to_owned() } else { l.cpu.to_string() };
-            (format!("{{cause=\"{cause}\",cpu=\"{cpu}\"}}"), l.count as f64)
-        }));
-        if lost.len() == before {
-            lost.push((format!("{{cause=\"{cause}\",cpu=\"all\"}}"), 0.0));
-        }
-    }
+    // A series for each cause from the first scrape on: of one that begins with its losses no increase is seen.
+    let causes = LossCause::CODES.iter().map(|c| c.name);
+    let count = |cause: &str| s.losses.iter().filter(|l| l.cause == cause).map(|l| l.count).sum::<u64>();
+    let lost: Vec<_> = causes.map(|c| (format!("{{cause=\"{c}\"}}"), count(c) as f64)).collect();
     family("kpat_lost_total", "counter", "Records that should be in the log and are not.", &lost);
+    let on_cpus = s.losses.iter().filter(|l| l.cpu >= 0);
+    let on_cpus: Vec<_> = on_cpus
+        .map(|l| (format!("{{cause=\"{}\",cpu=\"{}\"}}", quoted(&l.cause), l.cpu), l.count as f64))
+        .collect();
+    family("kpat_lost_on_cpu_total", "counter", "Those of them whose CPU is known, by CPU.", &on_cpus);
     let bounds = s.cost.bounds.as_ref();
     let interval = |of: fn(&CostBounds) -> Option<Interval>, unit: f64| -> Vec<(String, f64)> {
         let both = bounds.and_then(of).map(|i| [("low", i.low), ("high", i.high)]);
@@ -170,6 +167,7 @@ fn text(s: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kpat_model::meta::LossTotal;
 
     #[test]
     fn only_this_machine_unless_named() {
@@ -184,6 +182,26 @@ mod tests {
         for wrong in ["", "x", "localhost:80", "70000", "1.2.3.4"] {
             assert!(address(wrong).is_err(), "{wrong}");
         }
+    }
+
+    /// What makes `increase()` see a first loss: its series was there before.
+    #[test]
+    fn series_of_losses_are_there_before_the_first_loss() {
+        let series = |s: &Status| -> Vec<(String, f64)> {
+            let page = text(s);
+            let rows = page.lines().filter(|l| l.starts_with("kpat_lost_total"));
+            rows.map(|l| l.rsplit_once(' ').map(|(n, v)| (n.to_owned(), v.parse().unwrap())).unwrap())
+                .collect()
+        };
+        let loss = |cause: &str, cpu, count| LossTotal { cause: cause.into(), cpu, count };
+        let none = series(&Status::default());
+        let losses = vec![loss("ring-full", 0, 5), loss("ring-full", 1, 7), loss("disk", -1, 2)];
+        let some = series(&Status { losses, ..Status::default() });
+        let names = |rows: &[(String, f64)]| rows.iter().map(|r| r.0.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&none), names(&some));
+        assert!(none.iter().all(|r| r.1 == 0.0) && none.len() > 10, "{none:?}");
+        let of = |cause: &str| some.iter().find(|r| r.0.contains(cause)).map(|r| r.1);
+        assert_eq!((of("\"ring-full\""), of("\"disk\"")), (Some(12.0), Some(2.0)));
     }
 
     #[test]

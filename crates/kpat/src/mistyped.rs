@@ -1,6 +1,8 @@
 //! What was typed and is not understood: one sentence, in the style of every other error, with what was probably meant.
 
+use crate::cli::Cli;
 use crate::render::clean;
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// The sentence for an error of the command line. `words`: all that was typed behind `kpat`.
@@ -12,14 +14,19 @@ pub fn sentence(e: &clap::Error, words: &[String]) -> String {
     };
     let meant = (!wrong.is_empty()).then(|| meant(command, wrong, words)).flatten();
     let text = meant.unwrap_or_else(|| logged(&e.render().to_string()));
-    let unknown = e.kind() == ErrorKind::InvalidSubcommand
-        && matches!(e.get(ContextKind::InvalidSubcommand), Some(ContextValue::String(wrong)) if wrong == command);
-    let help = if command.is_empty() || unknown {
-        "kpat --help".to_owned()
-    } else {
-        format!("kpat {} --help", clean(command))
-    };
-    format!("{text} (see: {help})")
+    format!("{text} (see: {} --help)", known(words))
+}
+
+/// The command that was typed, `kpat collect send` for example, as far as there is such a one.
+fn known(words: &[String]) -> String {
+    let mut command = &Cli::command();
+    let mut names = vec!["kpat"];
+    for word in words.iter().filter(|w| !w.starts_with('-')) {
+        let Some(below) = command.find_subcommand(word) else { break };
+        names.push(below.get_name());
+        command = below;
+    }
+    names.join(" ")
 }
 
 /// What clap says in lines, in one; without its proposal to pass an unknown flag as a value, which would run it as a command.
@@ -115,8 +122,6 @@ fn meant(command: &str, wrong: &str, words: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Cli;
-    use clap::CommandFactory;
 
     #[test]
     fn what_was_meant() {
@@ -137,6 +142,8 @@ mod tests {
             ("record --for ten", "is no unit of time"),
             ("events X.kpat --from yesterday", "`yesterday` is not a time"),
             ("collect frob", "(see: kpat collect --help)"),
+            ("collect --json send spool", "<TARGET> (see: kpat collect send --help)"),
+            ("frob collect", "(see: kpat --help)"),
         ] {
             let words: Vec<String> = typed.split(' ').map(str::to_owned).collect();
             let all = std::iter::once("kpat".to_owned()).chain(words.iter().cloned());

@@ -99,8 +99,8 @@ pub struct Device {
     pub name: Option<String>,
 }
 
-/// Opens an integrated log, or the one of a device in an integrated log of several.
-pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
+/// Where the log should be there is something else, and the log behind it: says so.
+pub fn not_swapped(path: &Path) -> anyhow::Result<()> {
     if !path.exists() {
         let words: Vec<String> =
             std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
@@ -108,6 +108,12 @@ pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
             return Err(usage(format!("there is no {}; {says}", path.display())));
         }
     }
+    Ok(())
+}
+
+/// Opens an integrated log, or the one of a device in an integrated log of several.
+pub fn integrated(path: &Path, device: &Device) -> anyhow::Result<Integrated> {
+    not_swapped(path)?;
     match kind(path)? {
         Kind::Integrated => {}
         Kind::Log => bail!(

@@ -3,6 +3,8 @@
 
 use crate::cli::{ColorChoice, Global};
 use crate::render::{Line, clean, count};
+use crate::room;
+use anyhow::Context;
 use kpat_formats::text::{PlainJson, plain_json};
 use kpat_model::Sample;
 use serde_json::Value;
@@ -76,10 +78,11 @@ impl Output {
 
     /// Data: one line of text.
     pub fn line(&self, line: &Line) -> anyhow::Result<()> {
-        let mut stdout = self.stdout.borrow_mut();
-        stdout.write_all(line.paint(self.color).as_bytes())?;
-        stdout.write_all(b"\n")?;
-        Ok(())
+        self.to_stdout(|out| writeln!(out, "{}", line.paint(self.color)))
+    }
+
+    fn to_stdout(&self, write: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>) -> anyhow::Result<()> {
+        write(&mut self.stdout.borrow_mut()).context("cannot write to standard output")
     }
 
     /// Data: several lines of text.
@@ -89,15 +92,15 @@ impl Output {
 
     /// Data: one JSON value.
     pub fn value(&self, value: &Value) -> anyhow::Result<()> {
-        let mut stdout = self.stdout.borrow_mut();
-        serde_json::to_writer_pretty(PlainJson(&mut *stdout), value).map_err(io::Error::from)?;
-        stdout.write_all(b"\n")?;
-        Ok(())
+        self.to_stdout(|out| {
+            serde_json::to_writer_pretty(PlainJson(&mut *out), value).map_err(io::Error::from)?;
+            out.write_all(b"\n")
+        })
     }
 
     /// Data: bytes as they are.
     pub fn raw(&self, bytes: &[u8]) -> anyhow::Result<()> {
-        Ok(self.stdout.borrow_mut().write_all(bytes)?)
+        self.to_stdout(|out| out.write_all(bytes))
     }
 
     /// Data: a piece of JSON.
@@ -106,7 +109,7 @@ impl Output {
     }
 
     pub fn flush(&self) -> anyhow::Result<()> {
-        Ok(self.stdout.borrow_mut().flush()?)
+        self.to_stdout(BufWriter::flush)
     }
 
     /// Words for the user; not with `--quiet`.
@@ -231,7 +234,8 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
-        let cause = cause.to_string();
+        let io = cause.downcast_ref::<io::Error>();
+        let cause = io.and_then(room::why).unwrap_or_else(|| cause.to_string());
         if !text.contains(&cause) {
             if !text.is_empty() {
                 text.push_str(": ");

@@ -39,6 +39,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    open::not_swapped(&args.log)?;
     if open::kind(&args.log)? != open::Kind::Integrated {
         // It says what this is and what to do with it.
         open::integrated(&args.log, &open::Device::default())?;

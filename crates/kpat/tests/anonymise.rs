@@ -16,6 +16,8 @@ const OWN6: &str = "2001:db8:77::1";
 const PEER6: &str = "2001:db8:77::2";
 const MAC: &str = "02:5e:c7:e7:00:01";
 const PEER_MAC: &str = "02:5e:c7:e7:00:02";
+/// Named by the address that it came with, as udev names some.
+const DEVICE: &str = "enx025ec7e70077";
 const ROUTED: &str = "10.214.0.0";
 /// In the data of each datagram, and a word of the recorded command.
 const PAYLOAD: &str = "host.secret-name.example";
@@ -48,10 +50,10 @@ impl Net {
         run(&["ip", "netns", "add", own]);
         run(&["ip", "netns", "add", peer]);
         run(&[
-            "ip", "link", "add", "v0", "address", MAC, "netns", own, "type", "veth", "peer", "name", "v1",
+            "ip", "link", "add", DEVICE, "address", MAC, "netns", own, "type", "veth", "peer", "name", "v1",
             "address", PEER_MAC, "netns", peer,
         ]);
-        for (netns, device, v4, v6) in [(own, "v0", OWN, OWN6), (peer, "v1", PEER, PEER6)] {
+        for (netns, device, v4, v6) in [(own, DEVICE, OWN, OWN6), (peer, "v1", PEER, PEER6)] {
             run(&["ip", "-n", netns, "addr", "add", &format!("{v4}/24"), "dev", device]);
             run(&["ip", "-n", netns, "addr", "add", &format!("{v6}/64"), "dev", device, "nodad"]);
             run(&["ip", "-n", netns, "link", "set", device, "up"]);
@@ -63,14 +65,14 @@ impl Net {
     fn record(&self, name: &str, args: &[&str]) -> PathBuf {
         let log = self.dir.join(name);
         let traffic = format!(
-            "ip link set v0 mtu 1400; ip link set v0 address {MAC}; ip addr add 10.213.78.1/24 dev v0
+            "ip link set {DEVICE} mtu 1400; ip link set {DEVICE} address {MAC}; ip addr add 10.213.78.1/24 dev {DEVICE}
              ip route add {ROUTED}/16 via {PEER}; ip -6 route add 2001:db8:78::/64 via {PEER6}
-             ip neigh replace {PEER} lladdr {PEER_MAC} dev v0
-             ip neigh replace {PEER6} lladdr {PEER_MAC} dev v0
+             ip neigh replace {PEER} lladdr {PEER_MAC} dev {DEVICE}
+             ip neigh replace {PEER6} lladdr {PEER_MAC} dev {DEVICE}
              for i in 1 2 3; do for to in {PEER} {PEER6}; do
                echo {PAYLOAD} > /dev/udp/$to/5353 || true
              done; done
-             ip addr del 10.213.78.1/24 dev v0; ip route del {ROUTED}/16; ip -6 route del 2001:db8:78::/64"
+             ip addr del 10.213.78.1/24 dev {DEVICE}; ip route del {ROUTED}/16; ip -6 route del 2001:db8:78::/64"
         );
         let filter = format!("udp and (host {PEER} or host {PEER6})");
         let done = Command::new(KPAT)
@@ -106,9 +108,20 @@ fn boot_id() -> String {
 /// Everything that may not be found, as text and as the bytes of a header.
 fn secrets() -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = Vec::new();
-    for text in
-        [OWN, PEER, OWN6, PEER6, "10.213.7", "10.214.", "2001:db8:7", MAC, PEER_MAC, PAYLOAD, PASSWORD]
-    {
+    for text in [
+        OWN,
+        PEER,
+        OWN6,
+        PEER6,
+        "10.213.7",
+        "10.214.",
+        "2001:db8:7",
+        MAC,
+        PEER_MAC,
+        DEVICE,
+        PAYLOAD,
+        PASSWORD,
+    ] {
         all.push((text.into(), text.into()));
     }
     let v4 = |a: &str| a.parse::<std::net::Ipv4Addr>().unwrap().octets().to_vec();
@@ -168,7 +181,7 @@ fn nothing_that_identifies_stays() {
     let Some(net) = Net::new() else { return };
     let plain = net.record("plain.kbl", &["--keep-command"]);
     let there = found(&plain);
-    for what in [OWN, PEER, PEER6, MAC, PEER_MAC, "10.214.", &boot_id(), "\"hostname\"", PASSWORD] {
+    for what in [OWN, PEER, PEER6, MAC, PEER_MAC, DEVICE, "10.214.", &boot_id(), "\"hostname\"", PASSWORD] {
         assert!(there.iter().any(|f| f.starts_with(what)), "the search finds {what}: {there:?}");
     }
     // Payload is in no log; the words of the recorded command are where they were asked for alone.

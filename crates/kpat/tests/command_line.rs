@@ -19,7 +19,7 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
     std::fs::write(folder.0.join("empty.kbl"), b"").unwrap();
     std::fs::write(folder.0.join("w.pcap"), [0xd4, 0xc3, 0xb2, 0xa1, 0, 0]).unwrap();
     std::fs::create_dir(folder.0.join("bare")).unwrap();
-    let cases: [(&[&str], i32, &str); 50] = [
+    let cases: [(&[&str], i32, &str); 53] = [
         (&["packets", "nothing.kpat"], 1, "nothing.kpat: No such file"),
         (
             &["packets", "dropped", "x.kpat"],
@@ -43,6 +43,13 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
         (&["packets", "x.kpat", "vlan"], 2, "`vlan` is not a condition; text to look for goes in quotes"),
         (&["packets", "x.kpat", "after", "25:00"], 2, "`25:00` is not a time of day"),
         (&["sql", "x.kpat", "select * from nope"], 2, "there is no table `nope`; "),
+        (&["sql", "select 1", "x.kpat"], 2, "the log stands first: kpat sql x.kpat 'select 1'"),
+        (&["why", "7"], 2, "give why SOCKET and an integrated log: kpat why SOCKET X.kpat"),
+        (
+            &["collect", "send", "http://h:1", "bare"],
+            2,
+            "the folder stands first: kpat collect send bare http://h:1",
+        ),
         (&["sql", "x.kpat"], 2, "standard input is empty; give a query"),
         (&["record", "-w", "foo.pcap"], 2, "use -o X.kbl for the log"),
         (&["record", "-i", "lo", "tcp", "port", "80"], 2, "-f 'tcp port 80'"),

@@ -18,6 +18,7 @@ mod golden;
 mod handover;
 mod hostile;
 mod replay;
+mod room;
 mod shell;
 #[path = "../../integrate/tests/sockets/mod.rs"]
 mod sockets;

@@ -57,6 +57,22 @@ fn tab_offers_what_there_is() {
     for (words, wanted) in cases {
         assert_eq!(offered(&folder, words, words[words.len() - 1]), wanted, "{words:?}");
     }
+    // Whatever takes an integrated log, be it behind something else.
+    let help = |words: &[&str]| String::from_utf8(kpat(&folder, words).stdout).unwrap();
+    let commands = help(&["--help"]);
+    let named = commands
+        .lines()
+        .filter_map(|l| l.strip_prefix("  "))
+        .filter(|l| l.starts_with(|c: char| c.is_ascii_lowercase()));
+    let mut of_logs = 0;
+    for name in named.filter_map(|l| l.split(' ').next()) {
+        let usage = help(&[name, "--help"]);
+        if usage.lines().any(|l| l.contains("kpat ") && l.contains("<X.kpat>")) {
+            of_logs += 1;
+            assert!(offered(&folder, &["kpat", name, ""], "").contains(&"x.kpat".to_owned()), "kpat {name}");
+        }
+    }
+    assert!(of_logs > 10, "{of_logs} commands take a log");
     // Every machine has this one; `ip link` says so, too.
     assert!(offered(&folder, &["kpat", "record", "-i", "l"], "l").contains(&"lo".to_owned()));
     assert!(offered(&folder, &["kpat", "record", "--sniff", ""], "").contains(&"lo".to_owned()));

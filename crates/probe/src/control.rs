@@ -208,12 +208,10 @@ impl Server {
     /// Answers pending requests. Never blocks: what a client has sent so far is kept until the rest arrives, and a
     /// reply that it does not take is its loss.
     pub fn serve(&mut self, answer: &mut dyn FnMut(Request) -> Reply) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        for _ in 0..MOST_ACCEPTED {
+            let Ok((stream, _)) = self.listener.accept() else { break };
             if stream.set_nonblocking(true).is_ok() {
                 self.clients.push_back(Client { stream, line: Vec::new(), since: Instant::now() });
-            }
-            if self.clients.len() > MOST_CLIENTS {
-                self.clients.pop_front();
             }
         }
         self.clients.retain_mut(|c| {
@@ -227,11 +225,15 @@ impl Server {
             }
             false
         });
+        // Now that each was read once: who has asked is not among them.
+        self.clients.drain(..self.clients.len().saturating_sub(MOST_CLIENTS));
     }
 }
 
 /// Clients that are listened to at a time; the oldest gives way.
 const MOST_CLIENTS: usize = 16;
+/// Those that are accepted in one call: as many as a listening socket lets wait.
+const MOST_ACCEPTED: usize = 128;
 /// For a request to be whole.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST: usize = 1 << 16;
@@ -362,6 +364,24 @@ pub fn ask(pid: Option<u32>, request: &Request) -> Result<Reply, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_asked_does_not_give_way_to_those_who_say_nothing() {
+        let dir = std::env::temp_dir().join(format!("kpat-control-many-{}", std::process::id()));
+        let mut server = Server::start_in(&dir).unwrap();
+        let connect = || UnixStream::connect(&server.path).unwrap();
+        let mut asks = connect();
+        asks.write_all(b"\"status\"\n").unwrap();
+        let silent: Vec<UnixStream> = (0..3 * MOST_CLIENTS).map(|_| connect()).collect();
+        server.serve(&mut |_| Reply::Done("here".into()));
+        asks.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut line = String::new();
+        BufReader::new(&asks).read_line(&mut line).unwrap();
+        assert!(line.contains("here"), "{line}");
+        assert_eq!(server.clients.len(), MOST_CLIENTS);
+        drop((silent, server));
+        std::fs::remove_dir(&dir).unwrap();
+    }
 
     /// One call answers every client with a complete request, also if earlier clients have not finished theirs; those are answered when they have.
     #[test]

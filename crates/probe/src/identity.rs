@@ -11,6 +11,7 @@ use kpat_model::{
     CardReading, Event, EventKind, Exchange, Mapping, ProgramRecord, SocketRecord, WifiEvent, WifiWhat,
 };
 use std::net::IpAddr;
+use std::ops::Range;
 
 /// The replacement for arguments that were left out.
 pub const LEFT_OUT: &str = "(left out)";
@@ -94,11 +95,7 @@ impl Addresses {
 
     fn device(&self, d: Device) -> Device {
         let Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc } = d;
-        // `enx001122334455`: udev names some by their address.
-        let digits: String = mac.chars().filter(char::is_ascii_hexdigit).collect();
-        let named_by_it = digits.len() >= 12 && name.to_ascii_lowercase().contains(&digits);
-        let name = if named_by_it { name.to_ascii_lowercase().replace(&digits, "-") } else { name };
-        let mac = self.word(&mac);
+        let (name, mac) = (self.device_name(&name), self.word(&mac));
         Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc }
     }
 
@@ -200,6 +197,20 @@ impl Addresses {
         }
     }
 
+    /// Names of interfaces in which a link address is (`enx001122334455`, as udev names some): not always the address that it has now.
+    /// Its digits are replaced, in the same way wherever the name stands.
+    fn device_name(&self, name: &str) -> String {
+        match (self, digits_of_address(name)) {
+            (Addresses::Plain, _) | (_, None) => name.to_owned(),
+            (Addresses::LeftOut, Some(at)) => format!("{}-{}", &name[..at.start], &name[at.end..]),
+            (Addresses::Hashed(key), Some(at)) => {
+                let hash = hash(key, name[at.clone()].to_ascii_lowercase().as_bytes());
+                let short: String = hash[..4].iter().map(|b| format!("{b:02x}")).collect();
+                format!("{}{short}{}", &name[..at.start], &name[at.end..])
+            }
+        }
+    }
+
     /// Text in which addresses stand as words of their own, or before the `/` of a prefix.
     fn words(&self, text: &str) -> String {
         text.split(' ').map(|w| self.if_address(w)).collect::<Vec<_>>().join(" ")
@@ -211,7 +222,7 @@ impl Addresses {
         if let Ok(ip) = front.parse::<IpAddr>() {
             return with_rest(self.shown(&as_of_socket(ip)));
         }
-        if is_link_address(front) { with_rest(self.word(front)) } else { word.to_owned() }
+        if is_link_address(front) { with_rest(self.word(front)) } else { self.device_name(word) }
     }
 
     fn word(&self, text: &str) -> String {
@@ -272,6 +283,15 @@ fn hashed(key: &[u8; 16], address: &[u8; 16]) -> [u8; 16] {
 /// Two hexadecimal digits, a colon, two more: an Ethernet address, or a longer one.
 fn is_link_address(word: &str) -> bool {
     word.len() > 5 && word.split(':').all(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// Where in a name the twelve digits of a link address are: behind a letter that is no such digit, so that a number is none.
+fn digits_of_address(name: &str) -> Option<Range<usize>> {
+    let bytes = name.as_bytes();
+    let is_digit = |i: usize| bytes.get(i).is_some_and(u8::is_ascii_hexdigit);
+    let from = |i: usize| bytes[i - 1].is_ascii_alphabetic() && !is_digit(i - 1);
+    let whole = |i: usize| (i..i + 12).all(is_digit) && !is_digit(i + 12);
+    (1..bytes.len()).find(|&i| from(i) && whole(i)).map(|i| i..i + 12)
 }
 
 /// Which options were given, without their values; the first two arguments are the program and its command.
@@ -342,13 +362,30 @@ mod tests {
         }
     }
 
+    /// Also where the device has another address than it is named by, and wherever the name stands.
     #[test]
     fn names_made_of_addresses_are_addresses() {
-        let d =
-            |name: &str| Device { name: name.into(), mac: "00:11:22:aa:bb:cc".into(), ..Device::default() };
-        let out = Addresses::LeftOut.device(d("enx001122aabbcc"));
+        let d = |name: &str, mac: &str| Device { name: name.into(), mac: mac.into(), ..Device::default() };
+        let out = Addresses::LeftOut.device(d("enx001122aabbcc", "00:11:22:aa:bb:cc"));
         assert_eq!((out.name.as_str(), out.mac.as_str()), ("enx-", "-"));
-        assert_eq!(Addresses::LeftOut.device(d("eth0")).name, "eth0");
+        for hide in [Addresses::LeftOut, Addresses::Hashed([7; 16])] {
+            let named = hide.device(d("enx001122aabbcc", "02:00:00:00:00:01")).name;
+            assert!(named.starts_with("enx") && !named.contains("1122"), "{named}");
+            assert_eq!(hide.device(d("enx001122AABBCC.7", "")).name, format!("{named}.7"));
+            let text = hide.event(&event(EventKind::Link, "enx001122aabbcc up carrier (before: down)")).text;
+            assert_eq!(text, format!("{named} up carrier (before: down)"));
+            let text = hide.event(&event(EventKind::Route, "10.0.0.0/8 dev enx001122aabbcc metric 7")).text;
+            assert!(text.ends_with(&format!("/8 dev {named} metric 7")), "{text}");
+            for plain in ["eth0", "br-1a2b3c4d5e6f", "vethf00ba12", "x0011223344556", "x00112233445", "é", ""]
+            {
+                assert_eq!(hide.device(d(plain, "")).name, plain);
+            }
+            let text = hide.event(&event(EventKind::Link, "eth0 after 123456789012 ns")).text;
+            assert_eq!(text, "eth0 after 123456789012 ns");
+        }
+        let two =
+            ["enx001122aabbcc", "enx001122aabbcd"].map(|n| Addresses::Hashed([7; 16]).device(d(n, "")).name);
+        assert_ne!(two[0], two[1]);
     }
 
     #[test]

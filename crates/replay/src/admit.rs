@@ -8,13 +8,12 @@
 use crate::reads::LOOK;
 use crate::wire::{Until, is_pause};
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const MAGIC: &[u8; 8] = b"kpatrpl1";
@@ -23,7 +22,7 @@ const CHALLENGE: usize = 16;
 const PROOF: usize = 32;
 /// Addresses that may connect to one server, and those that are asked for the secret at once.
 const MOST: usize = 4_096;
-const MOST_ASKED: u32 = 64;
+const MOST_ASKED: usize = 64;
 /// For all of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -151,29 +150,42 @@ pub struct Door {
     /// `None`: anyone may come.
     secret: Option<Secret>,
     inside: Mutex<HashSet<IpAddr>>,
-    asked: AtomicU32,
+    /// Who is being asked, in order of their coming.
+    asked: Mutex<VecDeque<Arc<TcpStream>>>,
 }
 
 impl Door {
     pub fn new(secret: Option<Secret>) -> Door {
-        Door { secret, inside: Mutex::default(), asked: AtomicU32::new(0) }
+        Door { secret, inside: Mutex::default(), asked: Mutex::default() }
     }
 
     pub fn lets_in(&self, from: SocketAddr) -> bool {
         self.secret.is_none() || self.inside().contains(&from.ip().to_canonical())
     }
 
-    fn inside(&self) -> std::sync::MutexGuard<'_, HashSet<IpAddr>> {
-        self.inside.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn inside(&self) -> MutexGuard<'_, HashSet<IpAddr>> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks who connected for the secret; whether that was shown. The connection is over then.
-    pub(crate) fn ask(&self, s: &TcpStream, from: SocketAddr, until: Until<'_>) -> bool {
-        let room = self.asked.fetch_add(1, Ordering::Relaxed) < MOST_ASKED;
+    fn asked(&self) -> MutexGuard<'_, VecDeque<Arc<TcpStream>>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks who connected for the secret; whether that was shown. The connection is over then. Where many are asked the one that has
+    /// taken longest gives way, so those who say nothing keep nobody out.
+    pub(crate) fn ask(&self, s: TcpStream, from: SocketAddr, until: Until<'_>) -> bool {
+        let s = Arc::new(s);
+        let gives_way = {
+            let mut asked = self.asked();
+            asked.push_back(Arc::clone(&s));
+            if asked.len() > MOST_ASKED { asked.pop_front() } else { None }
+        };
+        // Its thread finds the connection closed and ends.
+        gives_way.inspect(|s| drop(s.shutdown(Shutdown::Both)));
         let bounded = s.set_read_timeout(Some(LOOK)).and(s.set_write_timeout(Some(PATIENCE)));
-        let s = Bounded { s, until, deadline: Instant::now() + PATIENCE };
-        let shown = room && bounded.is_ok() && self.talk(s, from).unwrap_or(false);
-        self.asked.fetch_sub(1, Ordering::Relaxed);
+        let bound = Bounded { s: &s, until, deadline: Instant::now() + PATIENCE };
+        let shown = bounded.is_ok() && self.talk(bound, from).unwrap_or(false);
+        self.asked().retain(|other| !Arc::ptr_eq(other, &s));
         shown
     }
 
@@ -265,7 +277,7 @@ mod tests {
             let asked = scope.spawn(|| {
                 let never = AtomicBool::new(false);
                 let until = Until { over: &never, stop: &never };
-                server.accept().map(|(s, from)| door.ask(&s, from, until)).unwrap()
+                server.accept().map(|(s, from)| door.ask(s, from, until)).unwrap()
             });
             let shown = knock(to, secret);
             (asked.join().unwrap(), shown)
@@ -287,6 +299,37 @@ mod tests {
         // An end that asks nobody takes whatever is shown.
         let open = Door::new(None);
         assert!(open.lets_in(two) && matches!(met(&open, None), (true, Ok(()))));
+    }
+
+    /// Connections that say nothing, more than are asked at once.
+    #[test]
+    fn silent_strangers_keep_nobody_out() {
+        let secret = Secret([7; 32]);
+        let door = Door::new(Some(secret.clone()));
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = server.local_addr().unwrap();
+        let stop = AtomicBool::new(false);
+        let until = Until { over: &stop, stop: &stop };
+        std::thread::scope(|scope| {
+            let silent: Vec<TcpStream> = (0..3 * MOST_ASKED)
+                .map(|_| {
+                    let stream = TcpStream::connect(to).unwrap();
+                    let (s, from) = server.accept().unwrap();
+                    let door = &door;
+                    scope.spawn(move || door.ask(s, from, until));
+                    stream
+                })
+                .collect();
+            while door.asked().len() < MOST_ASKED {
+                std::thread::yield_now();
+            }
+            let shown = scope.spawn(|| knock(to, Some(&secret)));
+            let (s, from) = server.accept().unwrap();
+            let let_in = door.ask(s, from, until);
+            assert!(let_in && matches!(shown.join().unwrap(), Ok(())));
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            drop(silent);
+        });
     }
 
     #[test]

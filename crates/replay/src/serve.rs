@@ -101,7 +101,7 @@ impl Server<'_> {
                 let thread = || std::thread::Builder::new().stack_size(1 << 18);
                 if !self.door.lets_in(from) {
                     thread().spawn_scoped(scope, move || {
-                        let shown = self.door.ask(&s, from, self.until(shared));
+                        let shown = self.door.ask(s, from, self.until(shared));
                         lock(&shared.sunk).strangers += u64::from(!shown);
                     })?;
                     continue;
@@ -113,7 +113,7 @@ impl Server<'_> {
                 thread().spawn_scoped(scope, move || {
                     // Another replay from an address that was let in before.
                     if sink && Door::is_asked(&s, self.until(shared)) {
-                        self.door.ask(&s, from, self.until(shared));
+                        self.door.ask(s, from, self.until(shared));
                     } else {
                         self.stream(s, part.copied(), shared);
                     }

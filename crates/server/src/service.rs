@@ -101,7 +101,7 @@ impl Service {
         let Ok(mut connection) = Connection::new(stream) else { return };
         // What goes wrong while writing is that the other side has left.
         let _ = self.serve(&mut connection, seat);
-        connection.close();
+        connection.close(seat);
     }
 
     fn serve(&self, connection: &mut Connection, seat: &Seat) -> io::Result<()> {

@@ -20,6 +20,8 @@ export interface Column<R> {
   sortable?: boolean;
   /** Left out when the table is narrower than this. */
   from?: number;
+  /** Left out when it is as wide as this, or wider. */
+  below?: number;
   draw: (row: R, index: number) => ComponentChildren;
   /** The whole text, for a cell that may be cut. */
   hint?: (row: R) => string | undefined;
@@ -149,7 +151,7 @@ export function Table<R>(p: TableProps<R>): JSX.Element {
   const view = size.value.height;
   const shownTop = Math.min(top.value, Math.max(0, p.total - view / ROW));
   const window = rowsAt(shownTop, p.total, ROW, view);
-  const columns = p.columns.filter((c) => (c.from ?? 0) <= size.value.width);
+  const columns = p.columns.filter((c) => (c.from ?? 0) <= size.value.width && size.value.width < (c.below ?? Infinity));
   const widths = useWidths(p.id);
   const widthOf = (c: Column<R>) => (c.width === undefined ? undefined : widths.of(c.key, c.width));
   // Narrower than its columns it scrolls sideways, in its own place.

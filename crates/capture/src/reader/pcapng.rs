@@ -85,6 +85,7 @@ pub(super) struct Pcapng {
     ports: Vec<Port>,
     os: String,
     said_timeless: bool,
+    said_beyond: bool,
 }
 
 impl Pcapng {
@@ -307,7 +308,15 @@ impl Pcapng {
             return corrupt(offset, format!("a frame of {len} bytes in a block with room for {room}"));
         }
         let ns = port.units.ns(ts) + port.offset_ns;
-        let at = WallNs(ns.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64);
+        let held = ns.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+        if held != ns && !self.said_beyond {
+            self.said_beyond = true;
+            notes.warn(
+                offset,
+                "times after the year 2262 or before 1677 are given the last or first moment of that span",
+            );
+        }
+        let at = WallNs(held as i64);
         let mut direction = None;
         let trailing = &body[fixed + len.next_multiple_of(4).min(room)..];
         if !trailing.is_empty() {

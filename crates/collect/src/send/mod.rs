@@ -3,6 +3,7 @@
 
 mod exec;
 mod pipe;
+mod words;
 
 use crate::digest::of_file;
 use crate::error::{Error, Result};

@@ -1,13 +1,13 @@
 //! The receiver's requests through whatever carries bytes both ways: a socket, `ssh`, or `openssl` for TLS. A connection
 //! stays for the next file; one that broke is made anew.
 
-use super::{Access, Target, open_at};
+use super::{Access, Target, open_at, words};
 use crate::error::{Error, Result};
 use crate::shelf::Item;
 use kpat_http::{Response, Untimed, Wire};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -18,11 +18,22 @@ use std::time::{Duration, Instant};
 const IDLE: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// A receiver on the network.
+pub(super) struct Receiver {
+    /// Host and port to connect to.
+    at: String,
+    /// The host as the target names it, by which a proxy for several tells them apart.
+    host: String,
+    /// The secret.
+    token: String,
+}
+
 pub(super) enum Carrier {
-    /// Host and port, and the secret.
-    Socket { at: String, token: String },
-    /// A program whose standard input and output are the connection.
-    Program { argv: Vec<String>, token: Option<String> },
+    Socket(Receiver),
+    /// `openssl` with these arguments, its standard input and output are the connection.
+    Tls(Receiver, Vec<String>),
+    /// `ssh`, in the same way; it knows who we are.
+    Ssh(Vec<String>),
 }
 
 struct Open {
@@ -71,28 +82,26 @@ impl Carrier {
             (false, false) => format!("{host}:80"),
         };
         let token = access.token.clone().ok_or_else(|| odd("a receiver wants a token; give --token-file"))?;
+        let receiver = Receiver { at, host: host.to_owned(), token };
         if !tls {
-            return Ok(Carrier::Socket { at, token });
+            return Ok(Carrier::Socket(receiver));
         }
-        let name = at.rsplit_once(':').map_or(at.as_str(), |(h, _)| h).to_owned();
-        let mut argv: Vec<String> = [
-            "openssl",
-            "s_client",
-            "-quiet",
-            "-verify_return_error",
-            "-verify_hostname",
-            &name,
-            "-servername",
-            &name,
-        ]
-        .map(str::to_owned)
-        .into();
+        let name = receiver.at.rsplit_once(':').map_or(receiver.at.as_str(), |(h, _)| h);
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        let mut argv: Vec<String> =
+            ["openssl", "s_client", "-quiet", "-verify_return_error"].map(str::to_owned).into();
+        // In a certificate an address is another kind of name, and no name to ask a proxy for.
+        let names = match bare.parse::<IpAddr>() {
+            Ok(_) => vec!["-verify_ip", bare],
+            Err(_) => vec!["-verify_hostname", name, "-servername", name],
+        };
+        argv.extend(names.into_iter().map(str::to_owned));
         match &access.ca {
             Some(ca) => argv.extend(["-CAfile".to_owned(), ca.display().to_string()]),
             None => argv.extend(["-CApath".to_owned(), "/etc/ssl/certs".to_owned()]),
         }
-        argv.extend(["-connect".to_owned(), at]);
-        Ok(Carrier::Program { argv, token: Some(token) })
+        argv.extend(["-connect".to_owned(), receiver.at.clone()]);
+        Ok(Carrier::Tls(receiver, argv))
     }
 
     pub(super) fn ssh(target: &str, access: &Access) -> Result<Carrier> {
@@ -119,19 +128,28 @@ impl Carrier {
         // With a forced command at the far end these words are not used.
         let words = ["kpat", "collect", "accept", &format!("/{folder}"), "--device", &access.device];
         argv.extend(words.map(str::to_owned));
-        Ok(Carrier::Program { argv, token: None })
+        Ok(Carrier::Ssh(argv))
     }
 
-    fn token(&self) -> Option<&str> {
+    fn receiver(&self) -> Option<&Receiver> {
         match self {
-            Carrier::Socket { token, .. } => Some(token),
-            Carrier::Program { token, .. } => token.as_deref(),
+            Carrier::Socket(receiver) | Carrier::Tls(receiver, _) => Some(receiver),
+            Carrier::Ssh(_) => None,
+        }
+    }
+
+    /// What a program that carried the bytes printed when it ended.
+    fn last_words(&self, open: &mut Open) -> Option<String> {
+        let text = open.last_text()?;
+        match self {
+            Carrier::Tls(receiver, _) => words::of_openssl(&text, &receiver.at),
+            Carrier::Socket(_) | Carrier::Ssh(_) => words::last(&text),
         }
     }
 
     fn open(&self) -> Result<Open> {
         match self {
-            Carrier::Socket { at, .. } => {
+            Carrier::Socket(Receiver { at, .. }) => {
                 let away = |e: io::Error| Error::Away(format!("{at}: {e}"));
                 let mut last = io::Error::other("no such host");
                 for address in at.to_socket_addrs().map_err(away)? {
@@ -145,7 +163,7 @@ impl Carrier {
                 }
                 Err(away(last))
             }
-            Carrier::Program { argv, .. } => {
+            Carrier::Tls(_, argv) | Carrier::Ssh(argv) => {
                 let failed = |e: io::Error| Error::Target(format!("cannot run {}: {e}", argv[0]));
                 // A socket, not two pipes: reading from it can end in time.
                 let (ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -178,8 +196,7 @@ fn connect(address: &std::net::SocketAddr) -> io::Result<(TcpStream, TcpStream)>
 }
 
 impl Open {
-    /// What a program that carried the bytes printed when it ended.
-    fn last_words(&mut self) -> Option<String> {
+    fn last_text(&mut self) -> Option<String> {
         let child = self.child.as_mut()?;
         let patience = Instant::now();
         while patience.elapsed() < Duration::from_secs(2) && matches!(child.try_wait(), Ok(None)) {
@@ -188,8 +205,7 @@ impl Open {
         let _ = child.kill();
         let mut text = Vec::new();
         child.stderr.take()?.take(8192).read_to_end(&mut text).ok()?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        text.lines().map(str::trim).rfind(|l| !l.is_empty()).map(str::to_owned)
+        Some(String::from_utf8_lossy(&text).into_owned())
     }
 }
 
@@ -204,7 +220,7 @@ impl Pipe {
             Some(open) => open,
             None => self.carrier.open()?,
         };
-        match exchange(&mut open, self.carrier.token(), method, item, offset, path) {
+        match exchange(&mut open, self.carrier.receiver(), method, item, offset, path) {
             Ok(head) => {
                 if !head.header("connection").is_some_and(|c| c.eq_ignore_ascii_case("close")) {
                     self.open = Some(open);
@@ -213,8 +229,10 @@ impl Pipe {
             }
             // The other side may have closed a connection that rested.
             Err(_) if !fresh && method == "HEAD" => self.ask(method, item, offset, path),
+            // It was carried, and answered with something else.
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => Err(Error::Away(e.to_string())),
             Err(e) => {
-                let words = open.last_words();
+                let words = self.carrier.last_words(&mut open);
                 Err(Error::Away(words.unwrap_or_else(|| format!("the connection broke: {e}"))))
             }
         }
@@ -230,19 +248,23 @@ fn nonce() -> io::Result<String> {
 
 fn exchange(
     open: &mut Open,
-    token: Option<&str>,
+    receiver: Option<&Receiver>,
     method: &str,
     item: &Item,
     offset: u64,
     path: Option<&Path>,
 ) -> io::Result<Response> {
     let left = if path.is_some() { item.bytes - offset } else { 0 };
-    let bearer = token.map(|t| format!("Bearer {t}"));
+    let bearer = receiver.map(|r| format!("Bearer {}", r.token));
     let (len, size, offset_text) = (left.to_string(), item.bytes.to_string(), offset.to_string());
     let nonce = nonce()?;
     let own =
         [("x-kpat-request", nonce.as_str()), ("x-kpat-size", &size), ("x-kpat-sha256", item.digest.text())];
-    let mut headers = vec![("host", "kpat"), ("content-length", &len), ("x-kpat-offset", &offset_text)];
+    let mut headers = vec![
+        ("host", receiver.map_or("kpat", |r| r.host.as_str())),
+        ("content-length", &len),
+        ("x-kpat-offset", &offset_text),
+    ];
     headers.extend(own);
     headers.extend(bearer.as_deref().map(|b| ("authorization", b)));
     open.wire.send(&format!("{method} /v1/{} HTTP/1.1", item.name), &headers)?;

@@ -1,13 +1,16 @@
 //! `kpat app export`: an application trace out of an integrated log.
 
-use crate::export::target::Target;
+use crate::export::target::{self, Target};
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::render::{bytes, count, plural};
+use crate::signals::leave_nothing;
 use anyhow::{Context, bail};
 use kpat_formats::app_trace::{self, Form};
 use kpat_query::app::trace::{As, Totals};
 use serde_json::json;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -92,12 +95,33 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     Ok(out.ended(lost > 0))
 }
 
+/// A new folder has its name only when it is whole; one that is there stays, and stays empty if its files cannot be written.
 fn ns3(log: &Integrated, args: &Args, layer: As, folder: &Path) -> anyhow::Result<(Totals, usize)> {
     let failed = || format!("cannot make {}", folder.display());
-    std::fs::create_dir_all(folder).with_context(failed)?;
-    if std::fs::read_dir(folder).with_context(failed)?.next().is_some() {
+    let is_new = !folder.exists();
+    let at = if is_new { target::partial(folder)? } else { folder.to_owned() };
+    if is_new {
+        // What a killed export left.
+        let _ = fs::remove_dir_all(&at);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&at).with_context(failed)?;
+        leave_nothing(at.clone())?;
+    } else if fs::read_dir(folder).with_context(failed)?.next().is_some() {
         bail!("{} is not empty; give another folder", folder.display());
     }
-    let (totals, files) = app_trace::write_ns3(log, &args.socket, layer, folder)?;
+    let written = app_trace::write_ns3(log, &args.socket, layer, &at).map_err(anyhow::Error::from);
+    let written = written.and_then(|done| {
+        if is_new {
+            fs::rename(&at, folder)?;
+        }
+        Ok(done)
+    });
+    if written.is_err() {
+        let own = fs::read_dir(&at).into_iter().flatten().flatten();
+        own.for_each(|file| drop(fs::remove_file(file.path())));
+        if is_new {
+            let _ = fs::remove_dir(&at);
+        }
+    }
+    let (totals, files) = written.with_context(|| format!("cannot write {}", folder.display()))?;
     Ok((totals, files.len()))
 }

@@ -56,6 +56,14 @@ pub struct Args {
 const LONGEST: Duration = Duration::from_secs(300);
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
+    if args.spool.to_string_lossy().contains("://") && !args.spool.exists() {
+        return Err(usage(format!(
+            "{} is a target; the folder stands first: kpat collect send {} {}",
+            args.spool.display(),
+            args.target,
+            args.spool.display()
+        )));
+    }
     let spool = Spool::open(&args.spool, args.spool_limit).map_err(logged)?;
     let mut sender = Sender::new(&args.target, &access(args)?).map_err(logged)?;
     let every = Duration::from_nanos(args.every.max(100_000_000) as u64);

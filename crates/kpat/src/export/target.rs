@@ -11,10 +11,20 @@ pub fn stdout_is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
+/// The name until it is whole, of a file or folder.
+pub fn partial(path: &Path) -> anyhow::Result<PathBuf> {
+    let name = path.file_name().with_context(|| format!("{} is no name of a file", path.display()))?;
+    let mut partial = name.to_owned();
+    partial.push(".partial");
+    Ok(path.with_file_name(partial))
+}
+
 pub struct Target {
     out: BufWriter<Box<dyn Write>>,
-    /// The name to be, and the name until then.
-    names: Option<(PathBuf, PathBuf)>,
+    /// `None`: standard output.
+    path: Option<PathBuf>,
+    /// The name until then; `None`: what is written into is there already.
+    partial: Option<PathBuf>,
     folder: PathBuf,
 }
 
@@ -29,7 +39,7 @@ impl Target {
             let writable =
                 |folder: &PathBuf| std::fs::metadata(folder).is_ok_and(|m| !m.permissions().readonly());
             let folder = Some(beside(log)).filter(writable).unwrap_or_else(std::env::temp_dir);
-            return Ok(Target { out: buffered(Box::new(io::stdout())), names: None, folder });
+            return Ok(Target { out: buffered(Box::new(io::stdout())), path: None, partial: None, folder });
         };
         // A pipe or a device is written into, not replaced.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
@@ -37,23 +47,22 @@ impl Target {
                 .write(true)
                 .open(path)
                 .with_context(|| format!("cannot write {}", path.display()))?;
-            return Ok(Target { out: buffered(Box::new(file)), names: None, folder: std::env::temp_dir() });
+            let (out, path) = (buffered(Box::new(file)), Some(path.to_owned()));
+            return Ok(Target { out, path, partial: None, folder: std::env::temp_dir() });
         }
-        let name = path.file_name().with_context(|| format!("{} is no name of a file", path.display()))?;
-        let mut partial = name.to_owned();
-        partial.push(".partial");
-        let partial = path.with_file_name(partial);
+        let partial = partial(path)?;
         if path.is_dir() {
             anyhow::bail!("{} is a folder; give a file", path.display());
         }
         // What is exported says as much as the log: it is for its owner alone, too. What a killed export left goes; a link that somebody put there is not followed.
         let _ = std::fs::remove_file(&partial);
         let file = File::options().write(true).create_new(true).mode(0o600).open(&partial);
-        let file = file.with_context(|| format!("cannot write {}", partial.display()))?;
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
         leave_nothing(partial.clone())?;
         Ok(Target {
             out: buffered(Box::new(file)),
-            names: Some((path.to_owned(), partial)),
+            path: Some(path.to_owned()),
+            partial: Some(partial),
             folder: beside(path),
         })
     }
@@ -69,19 +78,23 @@ impl Target {
 
     /// Gives the file its name if all went well; else it goes.
     pub fn finish<T>(mut self, done: kpat_formats::Result<T>) -> anyhow::Result<T> {
-        let done = done.map_err(anyhow::Error::from).and_then(|t| {
-            self.out.flush().context("cannot write")?;
+        let done = done.and_then(|t| {
+            self.out.flush()?;
             Ok(t)
         });
-        let Some((path, partial)) = &self.names else { return done };
-        match done {
-            Ok(t) => {
-                std::fs::rename(partial, path).with_context(|| format!("cannot write {}", path.display()))?;
+        let name = self.path.as_ref().map_or("to standard output".into(), |p| p.display().to_string());
+        let failed = || format!("cannot write {name}");
+        match (done, &self.partial, &self.path) {
+            (Ok(t), Some(partial), Some(path)) => {
+                std::fs::rename(partial, path).with_context(failed)?;
                 Ok(t)
             }
-            Err(e) => {
-                let _ = std::fs::remove_file(partial);
-                Err(e)
+            (Ok(t), ..) => Ok(t),
+            (Err(e), partial, _) => {
+                partial.iter().for_each(|p| drop(std::fs::remove_file(p)));
+                let is_ours = matches!(e, kpat_formats::Error::Write(_));
+                let e = anyhow::Error::from(e);
+                Err(if is_ours { e.context(failed()) } else { e })
             }
         }
     }

@@ -145,13 +145,11 @@ fn per_process(
     if dir.exists() {
         return Err(usage(format!("{} exists; --per-process makes a new folder", dir.display())));
     }
-    let mut partial = dir.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
+    let partial = target::partial(dir)?;
     // What a killed export left.
     let _ = std::fs::remove_dir_all(&partial);
     let made = std::fs::DirBuilder::new().mode(0o700).create(&partial);
-    made.with_context(|| format!("cannot make the folder {}", partial.display()))?;
+    made.with_context(|| format!("cannot make the folder {}", dir.display()))?;
     leave_nothing(partial.clone())?;
     let all: BTreeSet<Option<i32>> = s.stacks.iter().map(|w| w.served).collect();
     for served in &all {
@@ -170,7 +168,7 @@ fn per_process(
         if let Err(e) = written {
             let _ = std::fs::remove_dir_all(&partial);
             let e: anyhow::Error = e;
-            return Err(e.context(format!("cannot write {}", path.display())));
+            return Err(e.context(format!("cannot write {}", dir.display())));
         }
     }
     std::fs::rename(&partial, dir).with_context(|| format!("cannot give {} its name", dir.display()))?;

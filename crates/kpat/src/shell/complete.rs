@@ -8,7 +8,7 @@ use crate::cli::Cli;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use kpat_probe::mechanism::Mechanism;
-use kpat_probe::{kernel, netlink, profile};
+use kpat_probe::{control, kernel, netlink, profile};
 use kpat_query::{Store, verdict};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -59,8 +59,12 @@ fn command() -> Command {
 }
 
 fn equip(command: &str, arg: Arg) -> Arg {
-    let called = arg.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
-    match offer(command, arg.get_id().as_str(), &called) {
+    let called: Vec<String> =
+        arg.get_value_names().unwrap_or_default().iter().map(ToString::to_string).collect();
+    let first = called.first().map_or("", String::as_str);
+    // Of several values a log may be any.
+    let a_log = || called.iter().any(|c| c == "X.kpat").then_some((|w| logs(w, &["kpat"])) as Offer);
+    match offer(command, arg.get_id().as_str(), first).or_else(a_log) {
         Some(offer) => arg.add(ArgValueCompleter::new(offer)),
         None => arg,
     }
@@ -89,11 +93,14 @@ fn offer(command: &str, id: &str, called: &str) -> Option<Offer> {
         ("events", "kind", _) => {
             |w| fitting(w, crate::events::kinds().map(|k| (k.name().to_owned(), String::new())))
         }
+        ("on" | "off", "globs", _) => |w| fitting(w, kernel_functions(w)),
         (_, "func", _) | (_, "glob" | "functions", "GLOB") | ("time", _, "GLOB") => {
             |w| fitting(w, log_functions())
         }
         ("function", "words", _) => |w| either(fitting(w, log_functions()), logs(w, &["kpat"])),
-        ("packet", "words", _) => |w| logs(w, &["kpat"]),
+        ("ctl", "pid", _) => {
+            |w| fitting(w, control::running().into_iter().map(|pid| (pid.to_string(), String::new())))
+        }
         ("sql", "tables", _) => |w| fitting(w, tables()),
         ("frames", "capture", _) => |w| fitting(w, captures()),
         ("packets" | "time" | "phases" | "function" | "export" | "app", "expression", _) => {

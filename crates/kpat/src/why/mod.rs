@@ -40,7 +40,7 @@ const TCP: i32 = 6;
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let named = args.packet.is_some() || args.frame.is_some();
     let (id, path) = match args.words.as_slice() {
-        [log] => (None, Path::new(log)),
+        [log] if log.parse::<i64>().is_err() || Path::new(log).exists() => (None, Path::new(log)),
         _ if named => {
             return Err(usage("--packet and --frame replace the socket's number; give only the log"));
         }
