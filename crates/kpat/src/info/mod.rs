@@ -116,9 +116,7 @@ fn add_recording(pairs: &mut Pairs, meta: &Meta, functions: &str) {
         pairs.add("kernel", format!("{} {}, {} CPUs", meta.kernel_release, meta.arch, meta.cpus));
     }
     if meta.sources.len() > 1 {
-        for (i, s) in meta.sources.iter().enumerate() {
-            pairs.add(if i == 0 { "sources" } else { "" }, format!("{} by {}", s.name, s.mechanism));
-        }
+        pairs.each("sources", meta.sources.iter().map(|s| format!("{} by {}", s.name, s.mechanism)));
     } else {
         let others = meta.functions.iter().filter(|f| !f.mechanism.is_empty()).count();
         pairs.add(
@@ -129,15 +127,11 @@ fn add_recording(pairs: &mut Pairs, meta: &Meta, functions: &str) {
             },
         );
     }
-    for (i, why) in meta.passed_over.iter().enumerate() {
-        pairs.line(if i == 0 { "passed over" } else { "" }, Line::new().plain(why));
-    }
+    pairs.each("passed over", meta.passed_over.iter().cloned());
     if !meta.build.is_empty() {
         pairs.add("BPF build", &meta.build);
     }
-    for (i, why) in meta.build_passed_over.iter().enumerate() {
-        pairs.line(if i == 0 { "not taken" } else { "" }, Line::new().plain(why));
-    }
+    pairs.each("not taken", meta.build_passed_over.iter().cloned());
     pairs.add("profile", &meta.profile);
     if !meta.detail.is_empty() {
         pairs.add("detail", &meta.detail);

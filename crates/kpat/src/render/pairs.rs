@@ -1,6 +1,6 @@
 //! A block of names and values; long values go on under themselves.
 
-use super::{Line, Style};
+use super::{Line, Style, count};
 
 #[derive(Default)]
 pub struct Pairs {
@@ -20,6 +20,18 @@ impl Pairs {
 
     pub fn line(&mut self, name: &str, value: Line) {
         self.rows.push((name.to_owned(), value));
+    }
+
+    /// One in a line. A recorder writes a few; a log of a stranger may have any number.
+    pub fn each(&mut self, name: &str, all: impl ExactSizeIterator<Item = String>) {
+        const MOST: usize = 12;
+        let more = all.len().saturating_sub(MOST);
+        for (i, text) in all.take(MOST).enumerate() {
+            self.line(if i == 0 { name } else { "" }, Line::new().plain(text));
+        }
+        if more > 0 {
+            self.line("", Line::new().faint(format!("and {} more: --json lists all", count(more as u64))));
+        }
     }
 
     pub fn render(&self, width: usize) -> Vec<Line> {
@@ -70,5 +82,18 @@ mod tests {
         p.add("none", "");
         let text: Vec<String> = p.render(26).iter().map(|l| l.paint(false)).collect();
         assert_eq!(text, ["a     one two three four", "      five six seven", "long  x"]);
+    }
+
+    #[test]
+    fn of_many_the_first_are_listed() {
+        let of = |n: usize| {
+            let mut p = Pairs::new();
+            p.each("a", (0..n).map(|i| (i + 1).to_string()));
+            p.render(0).iter().map(|l| l.paint(false)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(2), ["a  1", "   2"]);
+        assert_eq!(of(12).last().map(String::as_str), Some("   12"));
+        let many = of(4_000);
+        assert_eq!((many.len(), many[12].as_str()), (13, "   and 3,988 more: --json lists all"));
     }
 }
