@@ -131,6 +131,7 @@ AT("tp_btf/tcp_retransmit_skb", t11_tcp_retransmit_skb)
 	if (!e || !skb)
 		return 0;
 	a.now = bpf_ktime_get_boot_ns();
+	acked_meanwhile(e, sk, a.now);
 	if (CROSSING_MODE(KP_X_RETRANSMIT))
 		cross(KP_X_RETRANSMIT, e->cookie, a.now, packed(skb_read(skb, len), segments_of((struct sk_buff *)skb, skb_head(skb))), tcp_cb(skb, seq));
 	if (TCP_STATE_MODE)
@@ -148,7 +149,7 @@ AT("tp_btf/udp_fail_queue_rcv_skb", note_refused)
 	return 0;
 }
 
-/* include/trace/events/sock.h: (sk, oldstate, newstate) */
+/* include/trace/events/sock.h: (sk, oldstate, newstate), before the socket has the new one */
 AT("tp_btf/inet_sock_set_state", note_state)
 {
 	struct sock *sk = (struct sock *)ctx[0];
@@ -156,8 +157,26 @@ AT("tp_btf/inet_sock_set_state", note_state)
 
 	if (!e || !e->tcp)
 		return 0;
+	if (ctx[1] == TCP_ESTABLISHED)
+		e->acked = tp_read(sk, snd_una);
+	else
+		acked_meanwhile(e, sk, bpf_ktime_get_boot_ns());
 	e->woken = tp_read(sk, rcv_nxt);
 	announce_socket(sk, e->cookie, e->slot);
+	return 0;
+}
+
+/* (skb, location, reason, rx_sk or NULL), the socket since 6.11: TCP frees acknowledgements without data, once it has looked at them, as if it dropped them. */
+AT("tp_btf/kfree_skb", note_freed)
+{
+	struct sock *sk = (struct sock *)ctx[3];
+	struct sock_entry *e;
+
+	if (!sk || !(1 << (sk_read(sk, __sk_common.skc_state) & 15) & CLOSES))
+		return 0;
+	e = sock_of(sk);
+	if (e)
+		acked_meanwhile(e, sk, bpf_ktime_get_boot_ns());
 	return 0;
 }
 

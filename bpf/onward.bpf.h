@@ -42,8 +42,24 @@ static __noinline int answered(struct packet *p, u64 skb)
 	return 0;
 }
 
-/* A packet was dropped. */
-static __always_inline void dropped(struct account *a, u64 skb, u64 sk)
+/* of enum skb_drop_reason, where drops have sockets */
+#define NOT_SPECIFIED 2
+#define TCP_FIN_WAIT2 5
+#define TCP_LAST_ACK 9
+#define TCP_CLOSING 11
+/* An end of it was closed; no socket of UDP has such a state. */
+#define CLOSING_STATES (1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 | 1 << TCP_TIME_WAIT | 1 << TCP_CLOSE_WAIT | 1 << TCP_LAST_ACK | 1 << TCP_CLOSING)
+
+/* TCP frees acknowledgements without data that come to such a connection, once it has looked at them, as if it dropped them, for no reason. */
+static __always_inline bool was_taken(u64 sk, u64 reason)
+{
+	u8 state = sk ? kread((struct sock___listener *)sk, __sk_common.skc_state) : 0;
+
+	return reason == NOT_SPECIFIED && 1 << (state & 15) & CLOSING_STATES;
+}
+
+/* A packet was dropped. `sk`: who would have had it; 0: not known. */
+static __always_inline void dropped(struct account *a, u64 skb, u64 sk, u64 reason)
 {
 	int at = packet_by_skb(skb);
 	struct packet *p;
@@ -57,6 +73,14 @@ static __always_inline void dropped(struct account *a, u64 skb, u64 sk)
 		return;
 	if (p->purpose && p->purpose != KP_FOR_ANSWER)
 		return;
+	if (would_have && was_taken(sk, reason)) {
+		if (p->socket)
+			return;
+		p->purpose = 0;
+		p->socket = would_have;
+		settle(a, at);
+		return;
+	}
 	if (p->socket)
 		one_of_several(a, p, p->socket, KP_FOR_SOCKET);
 	p->purpose = KP_FOR_DROP;

@@ -196,7 +196,7 @@ int work_kfree_skb(u64 *ctx)
 	struct account *a = this_account();
 
 	if (a && receiving(a))
-		dropped(a, ctx[0], drops_have_sockets ? ctx[3] : 0);
+		dropped(a, ctx[0], drops_have_sockets ? ctx[3] : 0, drops_have_sockets ? ctx[2] : 0);
 	return 0;
 }
 

@@ -152,6 +152,8 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	if (size < 0 && !state)
 		return;
 	a.now = bpf_ktime_get_boot_ns();
+	if (what == KP_X_TO_DEVICE && e->tcp && !on)
+		acked_meanwhile(e, sk, a.now);
 	if (size >= 0 && e->tcp && !on)
 		given_with_syn(e, th, what, size & 0xfffff, a.now);
 	if (size >= 0)

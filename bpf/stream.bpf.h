@@ -13,8 +13,15 @@
 /* Something is recorded there. */
 #define ASKED_FOR(what) (CROSSING_MODE(what) || STATE_WITH_EACH)
 
+#define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
+#define TCP_FIN_WAIT1 4
 #define TCP_CLOSE 7
+#define TCP_CLOSE_WAIT 8
+#define TCP_LAST_ACK 9
+#define TCP_CLOSING 11
+/* It has data or an end to send of which not all is acknowledged, and an end was closed: no socket but TCP's has these. */
+#define CLOSES (1 << TCP_FIN_WAIT1 | 1 << TCP_CLOSE_WAIT | 1 << TCP_LAST_ACK | 1 << TCP_CLOSING)
 /* In `left` of a socket: of the write that is under way nothing is logged; less, by what went with the SYN. */
 #define UNLOGGED 0xffffffffU
 #define MOST_WITH_SYN 0xffff
@@ -36,6 +43,30 @@ static __always_inline bool without_numbers(struct sock *sk)
 	u8 state = sk_read(sk, __sk_common.skc_state);
 
 	return state == TCP_CLOSE || (state == TCP_SYN_SENT && tp_read(sk, write_seq) - tp_read(sk, snd_una) != 1);
+}
+
+/*
+ * Of a connection of which an end was closed no tracepoint shows the segments that come. What they acknowledge is logged when its socket is at hand again: it
+ * sends, its state changes, or (since 6.11) the acknowledgement is freed.
+ */
+static __always_inline void acked_meanwhile(struct sock_entry *e, struct sock *sk, u64 now)
+{
+	u8 state = sk_read(sk, __sk_common.skc_state);
+	u32 from, una, bytes;
+
+	if (!(1 << (state & 15) & CLOSES))
+		return;
+	from = e->acked;
+	una = tp_read(sk, snd_una);
+	bytes = una - from;
+	if (!bytes)
+		return;
+	e->acked = una;
+	/* its own end has a number */
+	if (state != TCP_CLOSE_WAIT && una == tp_read(sk, write_seq))
+		bytes--;
+	if (bytes && bytes < 1 << 30 && CROSSING_MODE(KP_X_ACKED))
+		cross(KP_X_ACKED, e->cookie, now, bytes, from);
 }
 
 /* A segment leaves, with so many bytes. */

@@ -1,5 +1,7 @@
 """Whom a packet's work is charged to where that is not one socket that is found at once: several readers of a multicast group, a sniffer beside the receiver,
-a reader who holds its socket, a full socket, a TCP sender whose segments timers and tasklets send. Truth is the programs' own counts of what they took."""
+a reader who holds its socket, a full socket, a TCP sender whose segments timers and tasklets send, or which goes on when the other end has closed. Truth is the programs' own
+counts of what they took, and the devices'."""
+import json
 import os
 import signal
 import sys
@@ -81,6 +83,28 @@ data = b"x" * (1 << 16)
 for i in range(int(sys.argv[2])): s.sendall(data)
 s.close()
 print("sent", os.getpid(), flush=True)
+signal.pause()
+"""
+# A program that has asked all that it will ask, and one that answers it.
+HALF_TAKE = """
+import signal, socket, sys
+s = socket.create_connection((sys.argv[1], 9001))
+s.shutdown(socket.SHUT_WR)
+n = 0
+while got := len(s.recv(1 << 18)): n += got
+print("took", n, flush=True)
+signal.pause()
+"""
+HALF_SEND = """
+import os, signal, socket, sys, time
+s = socket.create_server(("", 9001))
+print("ready", os.getpid(), flush=True)
+c, _ = s.accept()
+while c.recv(100): pass
+for i in range(int(sys.argv[1])):
+    c.sendall(b"x" * (1 << 16))
+    time.sleep(0.0005)
+c.close()
 signal.pause()
 """
 PACKETS = 20_000
@@ -176,3 +200,23 @@ class Shared(profile.Place):
         # The kernel gives a socket its number when it first delivers to it.
         self.assertGreaterEqual(x["dropped_packets"], lost - self.missing(p) - 1)
         self.assertLessEqual(x["served_packets"], took)
+
+    def test_what_acknowledges_who_still_writes_is_its(self):
+        """The other end has closed: TCP frees such acknowledgements as if it dropped them."""
+        if tuple(int(n) for n in os.uname().release.split(".")[:2]) < (6, 11):
+            self.skipTest("kfree_skb has the socket since 6.11")
+        send = self.start(self.server, "half-send", profile.SEND_CPU, HALF_SEND, 400)
+        pid, = self.text_of(send, "ready")
+        came = lambda: json.loads(sh("ip", "-n", self.server, "-s", "-j", "link", "show", "s0").stdout)[0]["stats64"]["rx"]["packets"]
+
+        def load():
+            before = came()
+            take = self.start(self.client, "half-take", profile.SEND_CPU, HALF_TAKE, "10.95.1.1")
+            return self.text_of(take, "took")[0], came() - before
+
+        (took, packets), p = self.profile("half", load)
+        x = self.of(p, pid)
+        print(f"shared: {packets} came to who writes, charged with {x['served_packets']}; dropped for it {x['dropped_packets']}", file=sys.stderr, flush=True)
+        self.assertEqual(took, 400 << 16)
+        self.assertGreaterEqual(x["served_packets"] + self.missing(p), 0.98 * packets)
+        self.assertLess(x["dropped_packets"], 0.02 * packets)

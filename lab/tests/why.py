@@ -203,17 +203,43 @@ class Why(unittest.TestCase):
         self.assertGreaterEqual(by["driver, wire and peer"]["of_writes_ns"]["min"], 60e6)
         self.assertIn("the other end is not in this log", sh(self.kpat, "why", r["sender"], r["log"]).stdout)
 
+    def test_one_end_that_closes_at_once(self):
+        r = self.case("closes", ["--delay-ms", 20], send=["--seconds", 0.001, "--write", 300000], ends="a")
+        self.assertEqual(r["why"]["ends"]["acknowledged"], r["why"]["writes"])
+        self.right(r)
+
+    def test_one_end_that_writes_on_when_the_other_has_closed(self):
+        r = self.case("half", ["--delay-ms", 20], ["--half"], ["--half", "--seconds", 2, "--write", 1000, "--every-ms", 100], ends="a")
+        self.assertEqual(r["why"]["ends"]["acknowledged"], r["why"]["writes"])
+        if tuple(int(n) for n in os.uname().release.split(".")[:2]) < (6, 11):
+            self.skipTest("who gets an acknowledgement that is freed is seen since 6.11")
+        by = self.right(r, "application", "driver, wire and peer")
+        self.assertAlmostEqual(by["driver, wire and peer"]["of_writes_ns"]["median"] / 40e6, 1, delta=0.1)
+
+    def apart(self, made) -> dict:
+        """The answer of two logs if they were of two kernels."""
+        other = next(made.log.glob("*-also.kpat")) / "manifest.json"
+        there = json.loads(other.read_text())
+        there["log"]["boot_id"] = "another"
+        other.write_text(json.dumps(there))
+        return json.loads(sh(self.kpat, "why", made.log, "--json").stdout)
+
+    def test_two_hosts_of_which_one_has_closed(self):
+        """What relates the clocks comes to a connection that no tracepoint shows."""
+        made = make(self, "half-logs", "10.99.0", PORT, ["-p", "path,app", "--mechanism", "tracepoint", "--netns", self.a], ["--delay-ms", 20],
+                    ["--half"], ["--half", "--seconds", 2, "--write", 1000, "--every-ms", 100], also=["--netns", self.b])
+        apart = self.apart(made)
+        self.assertEqual((apart["first"], apart["ends"]["read"]), ("application", apart["writes"]))
+        self.assertLessEqual(abs(apart["clock"]["offset_ns"]), apart["clock"]["bound_ns"])
+        self.assertLess(apart["clock"]["bound_ns"], 40e6)
+
     def test_two_logs(self):
         """A recording at each end, as on two hosts; the same as if they were of two kernels, whose clocks nothing relates but the bytes."""
         made = make(self, "two-logs", "10.99.0", PORT, ["-p", "path,app", "--mechanism", "tracepoint", "--netns", self.a], ["--delay-ms", 20],
                     ["--rcvbuf", 32768, "--read", 10000, "--every-ms", 50], ["--seconds", 2, "--nonblocking"], also=["--netns", self.b])
         why = json.loads(sh(self.kpat, "why", made.log, "--json").stdout)
         self.assertEqual((why["first"], why["sender"]["device"], why["peer"]["device"], why["clock"]), ("peer's application", "two-logs", "two-logs-also", None))
-        other = made.log / "two-logs-also.kpat" / "manifest.json"
-        there = json.loads(other.read_text())
-        there["log"]["boot_id"] = "another"
-        other.write_text(json.dumps(there))
-        apart = json.loads(sh(self.kpat, "why", made.log, "--json").stdout)
+        apart = self.apart(made)
         self.assertEqual(apart["first"], "peer's application")
         # half a round trip is what the bytes leave open
         self.assertLessEqual(abs(apart["clock"]["offset_ns"]), apart["clock"]["bound_ns"])

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """A sender and a receiver that make one cause hold a TCP connection back, and say what they and TCP counted themselves.
 
-    held.py recv ADDR PORT [--rcvbuf N] [--read N --every-ms MS] [--pause-ms MS] [--answer | --answer-after N]
-    held.py send ADDR PORT --seconds S [--write N] [--every-ms MS [--batch N]] [--sndbuf N] [--pace BYTES/S] [--nonblocking] [--answer | --answer-after N] [--nagle]
+    held.py recv ADDR PORT [--rcvbuf N] [--read N --every-ms MS] [--pause-ms MS] [--answer | --answer-after N] [--half]
+    held.py send ADDR PORT --seconds S [--write N] [--every-ms MS [--batch N]] [--sndbuf N] [--pace BYTES/S] [--nonblocking] [--answer | --answer-after N] [--nagle] [--half]
 
 recv takes one connection and says "listening" when it waits for it. send writes for so long and prints one line of JSON: its calls, bytes asked for
 and taken, errors by name, nanoseconds from a refusal until the socket could be written again, and TCP_INFO at the end, before it closes.
 --batch: so many writes each time. --answer: one byte comes back for each write; --answer-after: for each N bytes. --nagle: without TCP_NODELAY. --pause-ms: the receiver sleeps so long after each read, however late it is (--every-ms makes up for it).
+--half: the receiver asks with one byte and closes its own direction before it reads; the sender writes when it has.
 """
 import argparse
 import collections
@@ -39,6 +40,9 @@ def receive(args) -> int:
     listener.listen()
     print("listening", flush=True)
     s, _ = listener.accept()
+    if args.half:
+        s.send(b"?")
+        s.shutdown(socket.SHUT_WR)
     total, due = 0, time.monotonic()
     while got := s.recv(args.read):
         total += len(got)
@@ -63,6 +67,8 @@ def send(args) -> int:
     # one whose pauses are not its own pacing
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
     s.connect((args.addr, args.port))
+    while args.half and s.recv(1):
+        pass
     s.setblocking(not args.nonblocking)
     errors: collections.Counter = collections.Counter()
     calls = written = asked = taken = refused_ns = call_ns = 0
@@ -121,6 +127,7 @@ def main() -> int:
     p.add_argument("--every-ms", type=float, default=0)
     p.add_argument("--pause-ms", type=float, default=0)
     p.add_argument("--answer", action="store_true")
+    p.add_argument("--half", action="store_true")
     p.add_argument("--answer-after", type=int, default=0)
     p.add_argument("--nagle", action="store_true")
     p.add_argument("--seconds", type=float, default=2)

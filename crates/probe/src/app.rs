@@ -5,6 +5,7 @@ mod settings;
 mod sockets;
 
 use crate::btf::{Btf, kind};
+use crate::plan::drops_have_sockets;
 use kpat_model::Crossing;
 pub use settings::{Settings, States};
 pub use sockets::{Addresses, Sockets, Wish};
@@ -106,6 +107,7 @@ pub const SOURCES: &[Source] = &[
     point("t11_tcp_retransmit_skb", "tcp_retransmit_skb", Crossing::Retransmit, TCP),
     note("note_refused", "udp_fail_queue_rcv_skb"),
     note("note_state", "inet_sock_set_state"),
+    note("note_freed", "kfree_skb"),
 ];
 
 /// What can be had here, and what cannot.
@@ -123,6 +125,9 @@ pub fn choose(vmlinux: &Btf, functions: bool) -> Chosen {
     let mut out = Chosen::default();
     for s in SOURCES {
         let reason = match s.hook {
+            Hook::Tracepoint if s.at == "kfree_skb" && !drops_have_sockets(vmlinux) => {
+                Some("this kernel's says no socket")
+            }
             Hook::Tracepoint if has_point(s.at) => None,
             Hook::Tracepoint => Some("this kernel has no such tracepoint"),
             _ if !s.unless.is_empty() && has_point(s.unless) => continue,
@@ -153,7 +158,7 @@ pub fn seen_by<'a>(chosen: &'a Chosen, crossing: Crossing, protocol: &str) -> Ve
         .filter(|s| s.crossing == Some(crossing) && s.protocols.contains(&protocol))
         .filter(by_point)
         .collect();
-    // acknowledgements are read off the segment that brings them
+    // Acknowledgements are read off the segment that brings them; behind an end, off the socket where it is at hand again.
     if crossing == Crossing::Acked && protocol == "tcp" {
         out.extend(chosen.sources.iter().filter(|s| s.program == "t8_tcp_probe"));
     }

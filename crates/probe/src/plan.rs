@@ -28,6 +28,8 @@ mod table;
 mod unmet;
 mod within;
 
+pub(crate) use points::drops_have_sockets;
+
 pub use networks::decide_wifi;
 pub use often::{clone_cookies, often};
 pub use places::{DOES_NOT_SLEEP, MANY, SLEEPS, decide_programs};
@@ -383,7 +385,7 @@ pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>
     let typed =
         typed.filter(|(_, name)| resources.need(name)).map(at(Fixed::Typed(crate::sys::ATTACH_RAW_TP)));
     let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
-    let drops_have_sockets = points::drops_have_sockets(&btfs[0]);
+    let drops_have_sockets = drops_have_sockets(&btfs[0]);
     let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = raw.chain(typed).partition(here);
     // Sockets' tracepoints are all there since 6.3, or none is.
     if absent.iter().any(|t| t.name == "sk_data_ready" || t.name == "sock_send_length")

@@ -382,7 +382,7 @@ impl Store {
             return Ok(());
         }
         let datagrams = self.all_datagrams(&|socket| by_id.contains_key(&socket))?;
-        let sockets = ends.sockets.clone();
+        let sockets = self.sockets()?;
         let of_other = |p: i64| lives.get(&p).is_some_and(|l| l.2 != i64::from(TCP));
         let places = self.places_of_datagrams(&of_other, progress)?;
         let tags = self.tags_of_listed(&places)?;

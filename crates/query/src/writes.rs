@@ -9,7 +9,7 @@ use crate::entry::{Entry, Names};
 use crate::error::Result;
 use crate::filter::Filter;
 use crate::packet::PacketDetail;
-use crate::store::{Store, StreamCall};
+use crate::store::{Store, StreamCall, Wanted};
 use kpat_model::Crossing;
 use kpat_store::NULL;
 use kpat_store::tables::*;
@@ -151,10 +151,9 @@ impl Store {
         let own = |calls: &[u32]| calls.iter().any(|c| known.calls[*c as usize].id == id);
         out.extend(known.sightings.iter().filter(|s| own(&s.calls)).filter_map(|s| s.dropped));
         for s in known.sightings.iter().filter(|s| s.sent && s.dropped.is_none() && own(&s.calls)) {
-            let points = self.points_of_packets(s.at_ns - APART_NS, s.at_ns + APART_NS)?;
-            let fits = |p: &&crate::store::Passing| {
-                p.sent && p.cpu == s.cpu && i64::from(p.tag & 0xffff) == s.tag & 0xffff
-            };
+            let (from_ns, to_ns) = (s.at_ns - APART_NS, s.at_ns + APART_NS);
+            let points = self.points_of_packets(Wanted { sent: true, cpu: Some(s.cpu), from_ns, to_ns })?;
+            let fits = |p: &&crate::store::Passing| i64::from(p.tag & 0xffff) == s.tag & 0xffff;
             out.extend(points.iter().filter(fits).map(|p| p.of));
         }
         Ok(out)

@@ -83,7 +83,7 @@ pub(super) fn tracepoint_layer(name: &str) -> &'static str {
 }
 
 /// kfree_skb has, behind its three arguments, the socket that would have had the packet (6.11).
-pub(super) fn drops_have_sockets(btf: &Btf) -> bool {
+pub(crate) fn drops_have_sockets(btf: &Btf) -> bool {
     let point = btf.find(kind::TYPEDEF, "btf_trace_kfree_skb");
     // The first is what is passed to every tracepoint's programs.
     point.is_some_and(|id| btf.params(btf.pointee(id).1).len() > 4)

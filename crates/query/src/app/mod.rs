@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::store::Store;
 pub(crate) use follow::{Follow, Span};
 use kpat_model::Crossing;
+use kpat_model::hash::Set;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};
 pub use names::{ends, errno, error_in_words, protocol};
@@ -142,7 +143,8 @@ const STEP: u64 = 1 << 16;
 ///
 /// Errors: [`Error::Abandoned`].
 pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Vec<Traffic>> {
-    let wanted = |id: i64| only.is_empty() || only.contains(&id);
+    let ids: Set<i64> = only.iter().copied().collect();
+    let wanted = |id: i64| ids.is_empty() || ids.contains(&id);
     let sockets: Vec<SocketRow> = store.all()?;
     let mut open: BTreeMap<i64, Open> = BTreeMap::new();
     let mut follow = Follow::new(&sockets);

@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::store::Store;
+use kpat_model::hash::Set;
 use kpat_store::tables::*;
 use kpat_store::{Row, TableFile};
 use std::collections::VecDeque;
@@ -100,8 +101,9 @@ pub(super) fn in_order_within<E: From<Error>>(
     within: RangeInclusive<i64>,
     mut each: impl FnMut(Moment<'_>) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
-    let of = |ids: Vec<i64>| move |id: i64| ids.is_empty() || ids.contains(&id);
-    let (of_event, of_state) = (of(only.to_vec()), of(only.to_vec()));
+    let ids: Arc<Set<i64>> = Arc::new(only.iter().copied().collect());
+    let of = |ids: Arc<Set<i64>>| move |id: i64| ids.is_empty() || ids.contains(&id);
+    let (of_event, of_state) = (of(Arc::clone(&ids)), of(ids));
     let mut events: Ordered<AppEventRow> =
         Ordered::new(store, "at_ns", |e| e.at_ns, Box::new(move |e: &AppEventRow| of_event(e.socket_id)))?
             .within(within.clone());

@@ -10,6 +10,7 @@ use super::order::{Moment, in_order};
 use crate::error::Error;
 use crate::store::Store;
 use kpat_model::Crossing;
+use kpat_model::hash::Set;
 use kpat_store::tables::{GapRow, SocketRow};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -234,8 +235,9 @@ pub fn trace<E: From<Error>>(
 ) -> std::result::Result<Totals, E> {
     let sockets: Vec<SocketRow> = store.all()?;
     let mut open = pairs(&sockets);
-    let wanted = |i: Option<usize>| i.is_some_and(|i| only.contains(&sockets[i].socket_id));
-    open.retain(|o| only.is_empty() || wanted(o.a) || wanted(o.b));
+    let ids: Set<i64> = only.iter().copied().collect();
+    let wanted = |i: Option<usize>| i.is_some_and(|i| ids.contains(&sockets[i].socket_id));
+    open.retain(|o| ids.is_empty() || wanted(o.a) || wanted(o.b));
     let mut place: HashMap<i64, (usize, Side)> = HashMap::new();
     for (k, o) in open.iter().enumerate() {
         for (i, side) in [(o.a, Side::A), (o.b, Side::B)] {

@@ -11,13 +11,15 @@ use super::{BytesOfCall, Carried, CarriedBy};
 use crate::codes::call_flag;
 use crate::error::Result;
 use crate::packet::{CallNode, PacketDetail};
-use crate::store::{Datagrams, Dropped, Passing, Sighting, Store};
+use crate::store::{Datagrams, Dropped, Passing, Sighting, Sockets, Store, Wanted};
 use kpat_store::tables::*;
 
 /// Two programs of one moment are not further apart, but for a long interrupt.
 const APART_NS: i64 = 1_000_000;
 /// So many packets before one, and so many behind it, are asked for its address.
 const NEAR: usize = 64;
+/// So many of what the other recording saw before it, and so many behind it, are asked which of both programs is first: that is the same for all.
+const VOTES: usize = 16;
 const UDP: [i32; 2] = [17, 136];
 /// Functions with one of the tracepoints in them: what sends, and what receives (net/core/dev.c).
 const CALLS: [&str; 5] = [
@@ -30,11 +32,7 @@ const CALLS: [&str; 5] = [
 
 impl Store {
     /// As [`Store::carried`], of a packet without a stream.
-    pub(super) fn carried_datagram(
-        &self,
-        d: &PacketDetail,
-        sockets: &[SocketRow],
-    ) -> Result<Option<Carried>> {
+    pub(super) fn carried_datagram(&self, d: &PacketDetail, sockets: &Sockets) -> Result<Option<Carried>> {
         let mut out = self.dropped_in_call(d.packet.packet_id, sockets)?;
         let whole = whole_of(&d.lineage, d.packet.packet_id);
         let mut places = Vec::new();
@@ -58,12 +56,12 @@ impl Store {
     }
 
     /// The writer of a packet that was dropped in the call that sent it, before a device's queue had it.
-    fn dropped_in_call(&self, packet: i64, sockets: &[SocketRow]) -> Result<Carried> {
+    fn dropped_in_call(&self, packet: i64, sockets: &Sockets) -> Result<Carried> {
         let mut out = Carried::default();
         let all = self.dropped_in_calls()?;
         let own = |of: &[Dropped]| of.iter().any(|d| d.packet_id == packet);
         let Some((id, _)) = all.iter().find(|(_, of)| own(of)) else { return Ok(out) };
-        let Some(socket) = sockets.iter().find(|s| s.socket_id == *id) else { return Ok(out) };
+        let Some(socket) = sockets.get(*id) else { return Ok(out) };
         let Some((bytes, calls)) = self.datagrams(*id)?.calls_of_dropped(packet) else { return Ok(out) };
         out.payload_bytes = bytes;
         out.written = Some(self.end_of(socket, bytes, calls));
@@ -78,13 +76,13 @@ impl Store {
     }
 
     /// Both ends of what was at these places.
-    fn ends_at(&self, places: &[Place], of: AskedOf, sockets: &[SocketRow], out: &mut Carried) -> Result<()> {
+    fn ends_at(&self, places: &[Place], of: AskedOf, sockets: &Sockets, out: &mut Carried) -> Result<()> {
         for place in places {
             if place.sent() && out.written.as_ref().is_some_and(|e| !e.calls.is_empty()) {
                 continue;
             }
             for found in self.both(of, place, sockets)? {
-                let Some(socket) = sockets.iter().find(|s| s.socket_id == found.of) else { continue };
+                let Some(socket) = sockets.get(found.of) else { continue };
                 let Some((bytes, calls)) = self.datagrams(found.of)?.calls_of(&found) else { continue };
                 out.payload_bytes = out.payload_bytes.max(bytes);
                 let end = self.end_of(socket, bytes, calls);
@@ -117,25 +115,26 @@ impl Store {
         &self,
         AskedOf { proto, reassembled, many }: AskedOf,
         place: &Place,
-        sockets: &[SocketRow],
+        sockets: &Sockets,
     ) -> Result<Vec<Passing>> {
-        let (from_ns, to_ns, cpu, tags) = match place {
-            Place::Point(p) => (p.at_ns - APART_NS, p.at_ns + APART_NS, p.cpu, std::slice::from_ref(&p.tag)),
-            Place::Call { from_ns, to_ns, cpu, tags, .. } => (*from_ns, *to_ns, *cpu, tags.as_slice()),
+        let tags = match place {
+            Place::Point(p) => std::slice::from_ref(&p.tag),
+            Place::Call { tags, .. } => tags.as_slice(),
         };
-        let mut seen = self.crossings_of_datagrams(from_ns, to_ns)?;
-        // A call is of the CPU that it returned on: a task may have been moved since.
-        let moved = |s: &Passing| s.sent && matches!(place, Place::Call { task: true, .. });
-        seen.retain(|s| (s.cpu == cpu || moved(s)) && s.sent == place.sent());
-        if let Place::Point(p) = place {
-            let mut points = self.points_of_packets(from_ns, to_ns)?;
-            points.retain(|x| x.cpu == cpu && x.sent == p.sent);
-            let (from_ns, to_ns) = between(p.at_ns, &points, &seen);
-            seen.retain(|s| (from_ns..=to_ns).contains(&s.at_ns));
-        }
+        let mut seen = self.crossings_of_datagrams(match place {
+            Place::Point(p) => {
+                let (from_ns, to_ns) = self.moments_of(p)?;
+                Wanted { sent: p.sent, cpu: Some(p.cpu), from_ns, to_ns }
+            }
+            // A call is of the CPU that it returned on: a task may have been moved since.
+            Place::Call { from_ns, to_ns, cpu, task, sent, .. } => {
+                let cpu = (!sent || !task).then_some(*cpu);
+                Wanted { sent: *sent, cpu, from_ns: *from_ns, to_ns: *to_ns }
+            }
+        })?;
         // A clone's address says nothing, nor that of what several fragments were put together in: another than the first's.
         let raw = |s: &Passing| {
-            let own = sockets.iter().find(|x| x.socket_id == s.of).map_or(17, |x| x.proto);
+            let own = sockets.get(s.of).map_or(17, |x| x.proto);
             !s.sent && !UDP.contains(&own) && proto == Some(own)
         };
         // Several sockets of a group get clones, which came when the packet did; where its own sk_buff was for a socket that has no room, clones alone.
@@ -149,6 +148,15 @@ impl Store {
         }
         let one = seen.iter().all(|s| s.at_ns == first.at_ns) && (!first.sent || seen.len() == 1);
         Ok(if one { seen } else { Vec::new() })
+    }
+
+    /// From when to when the other recording's program ran for the packet of this point.
+    fn moments_of(&self, p: &Passing) -> Result<(i64, i64)> {
+        let points = self.points_beside(p, APART_NS, NEAR)?;
+        let mut seen = self.crossings_beside(p, APART_NS, VOTES)?.all;
+        seen.retain(|s| (points.from_ns..=points.to_ns).contains(&s.at_ns));
+        let (from_ns, to_ns) = between(p.at_ns, &points.all, &seen);
+        Ok((from_ns.max(p.at_ns - APART_NS), to_ns.min(p.at_ns + APART_NS)))
     }
 }
 
@@ -303,7 +311,8 @@ fn between(at_ns: i64, points: &[Passing], seen: &[Passing]) -> (i64, i64) {
         let (before, behind) = points.split_at(points.partition_point(|p| p.at_ns <= s.at_ns));
         let same = |p: &&Passing| !own || p.tag == s.tag;
         let last = before.iter().rev().take(NEAR).find(same).map(|p| s.at_ns - p.at_ns);
-        let next = behind.iter().take(NEAR).find(same).map(|p| p.at_ns - s.at_ns);
+        let nearer = |p: &&Passing| last.is_none_or(|last| p.at_ns - s.at_ns < last);
+        let next = behind.iter().take(NEAR).take_while(nearer).find(same).map(|p| p.at_ns - s.at_ns);
         (last.is_some() || next.is_some()).then(|| last.unwrap_or(i64::MAX) <= next.unwrap_or(i64::MAX))
     };
     let votes = |own: bool| {

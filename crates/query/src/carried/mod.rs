@@ -180,7 +180,7 @@ impl Store {
         let sockets = self.sockets()?;
         let of_tcp = |f: &&FootprintRow| f.ip_proto == Some(TCP) && f.tcp_seq.is_some();
         let Some(first) = d.footprints.iter().find(of_tcp) else {
-            return self.carried_datagram(d, &sockets.rows);
+            return self.carried_datagram(d, &sockets);
         };
         let payload_bytes = first.payload_bytes.unwrap_or(0).max(0);
         let mut out = Carried { payload_bytes, ..Carried::default() };

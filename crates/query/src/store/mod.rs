@@ -7,6 +7,7 @@ mod owners;
 mod passings;
 mod sockets;
 mod streams;
+mod times;
 mod touching;
 
 use crate::error::{Error, Result};
@@ -19,7 +20,8 @@ use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, TableFile};
 pub use owners::Owner;
 pub(crate) use owners::{KnownOwners, Owners, Threads};
-pub(crate) use passings::Passing;
+pub(crate) use passings::{Passing, Wanted};
+pub(crate) use sockets::Sockets;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -3,6 +3,7 @@
 
 use super::Store;
 use crate::error::Result;
+use kpat_model::hash::Map;
 use kpat_store::tables::SocketRow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,6 +15,7 @@ type End = (Option<String>, i32);
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     pub rows: Vec<SocketRow>,
+    by_id: Map<i64, u32>,
     /// Places in `rows`.
     by_ends: HashMap<(i32, End, End), Vec<u32>>,
     /// Those that sent or received something, by what translation leaves: their own end; their own address and the other end. As hashes.
@@ -47,7 +49,14 @@ impl Sockets {
                 ((s.local_addr.as_deref(), s.local_port), (s.peer_addr.as_deref(), s.peer_port));
             parts(own, peer).into_iter().for_each(|p| by_part.entry(p).or_default().push(i as u32));
         }
-        Sockets { rows, by_ends, by_part }
+        // Of rows with one number the first.
+        let by_id = rows.iter().enumerate().rev().map(|(i, s)| (s.socket_id, i as u32)).collect();
+        Sockets { rows, by_id, by_ends, by_part }
+    }
+
+    /// The socket of that number.
+    pub fn get(&self, socket_id: i64) -> Option<&SocketRow> {
+        self.by_id.get(&socket_id).map(|i| &self.rows[*i as usize])
     }
 
     /// Place of the only socket that has these bytes although its addresses are others: `own` and `peer` are the packet's.

@@ -116,7 +116,7 @@ pub(super) fn relate(first: &Store, second: &Store, pairs: &[Pair]) -> Result<Op
                     continue;
                 }
                 // not at the device: a merged segment is logged there with the time of its first
-                if what != Crossing::FromNetwork {
+                if !matches!(what, Crossing::FromNetwork | Crossing::ToSocket) {
                     continue;
                 }
                 let Some(way) = ways.get_mut(&(i, 1 - side)) else { continue };
@@ -138,7 +138,8 @@ pub(super) fn relate(first: &Store, second: &Store, pairs: &[Pair]) -> Result<Op
                         _ => lower.push((e.at_ns, sent - e.at_ns)),
                     }
                 }
-                if let Some(acked) = way.acked.over(from, to) {
+                // What only the socket reported came earlier: its acknowledgement may have left before.
+                if let Some(acked) = way.acked.over(from, to).filter(|_| what == Crossing::FromNetwork) {
                     match side {
                         1 => lower.push((acked, e.at_ns - acked)),
                         _ => upper.push((e.at_ns, acked - e.at_ns)),

@@ -26,8 +26,8 @@ pub struct Found {
 
 const TCP: i32 = 6;
 
-/// First bytes seen at both ends lie so close together where both were seen from the beginning. What connections with
-/// the same addresses begin with is random, over 4 GiB.
+/// The numbers that both ends saw lie so close together where both were seen from the beginning. What connections with other addresses begin with is
+/// random, over 4 GiB; the same addresses and ports again begin behind what they had before, by a clock (RFC 6528, RFC 6191).
 const CLOSE: i64 = 1 << 26;
 
 /// Address and port, own and the other's.
@@ -44,10 +44,15 @@ pub(super) fn apart(from: i64, to: i64) -> i64 {
     i64::from((to as u32).wrapping_sub(from as u32) as i32)
 }
 
-/// By their numbers, how far the ends begin from each other; `None`: nothing is known of both.
+/// By their numbers, how far what both saw is apart, 0: they share some, or begin with one number; `None`: nothing is known of both.
 fn distance(a: &SocketRow, b: &SocketRow) -> Option<i64> {
-    let there = a.sent_seq.zip(b.received_seq).map(|(s, r)| apart(s, r).abs());
-    let back = b.sent_seq.zip(a.received_seq).map(|(s, r)| apart(s, r).abs());
+    let between = |sent: (Option<i64>, i64), received: (Option<i64>, i64)| {
+        let (s, r) = sent.0.zip(received.0)?;
+        let first = apart(s, r);
+        Some((first - sent.1.max(1) + 1).max(1 - first - received.1.max(1)).max(0))
+    };
+    let there = between((a.sent_seq, a.sent_bytes), (b.received_seq, b.received_bytes));
+    let back = between((b.sent_seq, b.sent_bytes), (a.received_seq, a.received_bytes));
     there.into_iter().chain(back).max()
 }
 
@@ -81,11 +86,12 @@ pub(super) fn pairs(sockets: &[Vec<SocketRow>]) -> Found {
         out.sort_unstable();
         out
     };
-    // The only one, or the only one that begins close by.
+    // The only one, the only one that shares bytes, or the only one close by.
     let best = |i: usize| -> Result<usize, bool> {
         match candidates(i)[..] {
             [] => Err(false),
             [(_, one)] => Ok(one),
+            [(0, one), (next, _), ..] if next > 0 => Ok(one),
             [(near, one), (next, _), ..] if near <= CLOSE && next > CLOSE => Ok(one),
             _ => Err(true),
         }
@@ -197,6 +203,24 @@ mod tests {
         assert_eq!(ids(&pairs(&[all])), [(1, 2), (3, 4)]);
         let hosts = [vec![one[0].clone(), again[0].clone()], vec![one[1].clone(), again[1].clone()]];
         assert_eq!(ids(&pairs(&hosts)), [(1, 2), (3, 4)]);
+        // Again within a second, of two hosts: Linux numbers them by a clock of 64 ns (recorded with 6.18).
+        let writes = |id, sent: i64, received: i64| SocketRow {
+            sent_bytes: 10_000,
+            ..socket(id, there, (sent as u32, received as u32), (0, 99))
+        };
+        let reads = |id, from: i64| SocketRow {
+            sent_seq: None,
+            received_bytes: 10_000,
+            ..socket(id, back, (0, from as u32), (0, 99))
+        };
+        let soon = [
+            vec![writes(1, 38_833_008, 3_799_565_633), writes(2, 38_908_547, 3_804_913_758)],
+            vec![reads(3, 38_833_008), reads(4, 38_908_547)],
+        ];
+        assert_eq!(ids(&pairs(&soon)), [(1, 3), (2, 4)]);
+        // One log began in the middle.
+        let late = [soon[0].clone(), vec![reads(3, 38_842_000), reads(4, 38_908_547)]];
+        assert_eq!(ids(&pairs(&late)), [(1, 3), (2, 4)]);
         // Two that could be it: neither.
         let twins = [vec![one[0].clone()], vec![one[1].clone(), socket(5, back, (60, 9), (1, 8))]];
         let f = pairs(&twins);

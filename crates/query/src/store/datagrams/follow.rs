@@ -1,203 +1,50 @@
-//! Which call sent and which received each datagram of a socket that has no stream, from what crossed in order of time.
-//!
-//! A send makes its packets within the call, so they are by its thread, and together have its bytes; those of a call that the kernel refused
-//! are its own if nothing waited to be sent. What no device's queue had is seen where it was dropped (`dropped.rs`). What does not add up is reported as
-//! unknown: corked and given away otherwise than by a send, or sent later, when the neighbour's address had come. Receive calls take
-//! datagrams in the order in which they came into the socket's queue. Where a call and the queue contradict each other (one too many
-//! taken, more bytes than the datagram has, nothing there though something is), nothing is known back to when the queue was empty for sure.
-//! Rejected: the nearest call in time. A full queue is read long after.
+//! What a socket's events in order of time say of its datagrams: see [`super`].
 
-use super::Store;
-use super::dropped::{Dropped, Skipped};
-use crate::error::Result;
+use super::{Calls, DatagramCall, Datagrams, Event, Sighting};
+use crate::store::dropped::Skipped;
 use kpat_model::Crossing;
-use kpat_store::TableFile;
-use kpat_store::tables::*;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
 
-/// A call that sent or received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DatagramCall {
-    /// Place of its row in `app_event`.
-    pub id: i64,
-    /// It was over.
-    pub at_ns: i64,
-    /// Refused: as many as its packets have.
-    pub bytes: i64,
-    pub pid: Option<i32>,
-    /// It was refused with this error.
-    pub error: Option<i32>,
-}
-
-/// A packet of the socket where the device's queue got it, where it came from a device, or where it was dropped before any queue had it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sighting {
-    pub at_ns: i64,
-    pub cpu: i32,
-    pub tag: i64,
-    pub sent: bool,
-    pub bytes: i64,
-    /// Its number, where it was dropped.
-    pub dropped: Option<i64>,
-    /// Places in [`Datagrams::calls`]; empty: not known. Several: a datagram that several sends filled.
-    pub calls: Vec<u32>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Datagrams {
-    /// In order of time.
-    pub sightings: Vec<Sighting>,
-    pub calls: Vec<DatagramCall>,
-}
-
-/// By socket, the newest last.
-pub(crate) type Known = Mutex<Vec<(i64, Arc<Datagrams>)>>;
-
-const MOST: usize = 8;
 const EAGAIN: i64 = -11;
 /// The queue is filled on several CPUs at once: which came first is not known if they are nearer than this.
 const AT_ONCE_NS: i64 = 50_000;
 /// A datagram that came so much earlier is there for whoever asks.
 const THERE_NS: i64 = 1_000_000;
 
-/// One row of `app_event`, as far as it is of use.
-#[derive(Clone, Copy, Debug)]
-struct Event {
-    id: i64,
-    at_ns: i64,
-    what: Crossing,
-    bytes: i64,
-    /// 0: none.
-    tag: i64,
-    pid: Option<i32>,
-    in_task: bool,
-    cpu: i32,
-    /// The packet that was dropped there.
-    dropped: Option<i64>,
+/// A socket's datagrams as far as its events were seen, which come in order of time.
+pub(super) struct Followed<'a> {
+    pub out: Datagrams,
+    sends: Sends,
+    queue: Queue,
+    /// When those of the log's gaps end that are still to come, in order of time.
+    gaps: &'a [i64],
+    skipped: &'a [Skipped],
 }
 
-impl Event {
-    /// As if a device's queue had got it.
-    fn of_dropped(d: &Dropped) -> Event {
-        Event {
-            id: -1,
-            at_ns: d.at_ns,
-            what: Crossing::ToDevice,
-            bytes: d.bytes,
-            tag: 0,
-            pid: Some(d.pid),
-            in_task: true,
-            cpu: d.cpu,
-            dropped: Some(d.packet_id),
-        }
-    }
-}
-
-impl Store {
-    /// The datagrams of a socket, with their calls.
-    pub(crate) fn datagrams(&self, socket: i64) -> Result<Arc<Datagrams>> {
-        let kept = || self.datagrams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, known)) = kept().iter().find(|(s, _)| *s == socket) {
-            return Ok(Arc::clone(known));
-        }
-        let table = self.table::<AppEventRow>()?;
-        let groups = table.groups_where("socket_id", &(socket..=socket));
-        let mut events: Vec<Event> = Vec::new();
-        let mut first = 0i64;
-        for group in 0..table.groups() {
-            if groups.contains(&group) {
-                each_event(&table, (group, first), &|s| s == socket, &mut |_, e| events.push(e))?;
-            }
-            first += table.group_rows(group) as i64;
-        }
-        let dropped = self.dropped_in_calls()?;
-        events.extend(dropped.get(&socket).into_iter().flatten().map(Event::of_dropped));
-        events.sort_by_key(|e| e.at_ns);
-        let gaps: Vec<i64> = self.all::<GapRow>()?.into_iter().map(|g| g.to_ns).collect();
-        let known = Arc::new(follow(&events, gaps, &self.skipped()?));
-        let mut kept = kept();
-        if kept.len() >= MOST {
-            kept.remove(0);
-        }
-        kept.push((socket, Arc::clone(&known)));
-        Ok(known)
+impl<'a> Followed<'a> {
+    pub fn new(gaps: &'a [i64], skipped: &'a [Skipped]) -> Followed<'a> {
+        let (out, sends, queue) = (Datagrams::default(), Sends::default(), Queue::default());
+        Followed { out, sends, queue, gaps, skipped }
     }
 
-    /// The same of all sockets that `wanted` has, from one pass.
-    pub(crate) fn all_datagrams(&self, wanted: &dyn Fn(i64) -> bool) -> Result<HashMap<i64, Datagrams>> {
-        let table = self.table::<AppEventRow>()?;
-        let mut events: HashMap<i64, Vec<Event>> = HashMap::new();
-        let mut first = 0i64;
-        for group in 0..table.groups() {
-            each_event(&table, (group, first), wanted, &mut |s, e| events.entry(s).or_default().push(e))?;
-            first += table.group_rows(group) as i64;
-        }
-        for (socket, dropped) in self.dropped_in_calls()?.iter() {
-            if let Some(events) = events.get_mut(socket) {
-                events.extend(dropped.iter().map(Event::of_dropped));
-            }
-        }
-        let gaps: Vec<i64> = self.all::<GapRow>()?.into_iter().map(|g| g.to_ns).collect();
-        let skipped = self.skipped()?;
-        let known = events.into_iter().map(|(socket, mut events)| {
-            events.sort_by_key(|e| e.at_ns);
-            (socket, follow(&events, gaps.clone(), &skipped))
-        });
-        Ok(known.collect())
-    }
-}
-
-/// Events of a row group, whose first row has number `first`, with their socket.
-fn each_event(
-    table: &TableFile,
-    (group, first): (usize, i64),
-    wanted: &dyn Fn(i64) -> bool,
-    give: &mut dyn FnMut(i64, Event),
-) -> Result<()> {
-    let sockets = table.ints(group, "socket_id")?;
-    let places: Vec<u32> = (0..).zip(&sockets).filter(|(_, s)| wanted(**s)).map(|(i, _)| i).collect();
-    let rows = table.rows_at::<AppEventRow>(group, &places)?;
-    for (place, e) in places.iter().zip(rows) {
-        let Some(what) = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8) else { continue };
-        let event = Event {
-            id: first + i64::from(*place),
-            at_ns: e.at_ns,
-            what,
-            bytes: e.size_bytes,
-            tag: e.tag.unwrap_or(0),
-            pid: e.pid,
-            in_task: e.ctx == kpat_model::Context::Task as i32,
-            cpu: e.cpu,
-            dropped: None,
-        };
-        give(e.socket_id, event);
-    }
-    Ok(())
-}
-
-/// `events` in order of time.
-fn follow(events: &[Event], mut gaps: Vec<i64>, skipped: &[Skipped]) -> Datagrams {
-    let mut out = Datagrams::default();
-    let (mut sends, mut queue) = (Sends::default(), Queue::default());
-    gaps.sort_unstable();
-    let mut gaps = gaps.into_iter().peekable();
-    for e in events {
-        while gaps.next_if(|g| *g <= e.at_ns).is_some() {
-            sends = Sends { unsure: true, ..Sends::default() };
-            queue.doubt(&mut out);
+    pub fn event(&mut self, e: &Event) {
+        let out = &mut self.out;
+        let over = self.gaps.partition_point(|to_ns| *to_ns <= e.at_ns);
+        if over > 0 {
+            self.gaps = &self.gaps[over..];
+            self.sends = Sends { unsure: true, ..Sends::default() };
+            self.queue.doubt(out);
         }
         match e.what {
-            Crossing::ToDevice => sends.packet(e, &mut out),
-            Crossing::Send => sends.over(e, skipped, &mut out),
-            Crossing::FromDevice => queue.came(e, &mut out),
-            Crossing::ToSocket if e.bytes < 0 => queue.refused(e),
-            Crossing::ToSocket => queue.push(e),
-            Crossing::Recv => queue.take(e, &mut out),
+            Crossing::ToDevice => self.sends.packet(e, out),
+            Crossing::Send => self.sends.over(e, self.skipped, out),
+            Crossing::FromDevice => self.queue.came(e, out),
+            Crossing::ToSocket if e.bytes < 0 => self.queue.refused(e),
+            Crossing::ToSocket => self.queue.push(e),
+            Crossing::Recv => self.queue.take(e, out),
             _ => {}
         }
     }
-    out
 }
 
 fn call(e: &Event, out: &mut Datagrams) -> u32 {
@@ -209,7 +56,7 @@ fn call(e: &Event, out: &mut Datagrams) -> u32 {
 fn sighting(e: &Event, sent: bool, out: &mut Datagrams) -> u32 {
     let (at_ns, cpu, tag, bytes) = (e.at_ns, e.cpu, e.tag, e.bytes);
     let dropped = e.dropped;
-    out.sightings.push(Sighting { at_ns, cpu, tag, sent, bytes, dropped, calls: Vec::new() });
+    out.sightings.push(Sighting { at_ns, cpu, tag, sent, bytes, dropped, calls: Calls::NotKnown });
     (out.sightings.len() - 1) as u32
 }
 
@@ -242,7 +89,7 @@ impl Sends {
         let mut fitting = self.waiting.iter().filter(fits);
         if let (Some(&one), None) = (fitting.next(), fitting.next()) {
             self.waiting.retain(|c| *c != one);
-            out.sightings[place as usize].calls = vec![one];
+            out.sightings[place as usize].calls = Calls::One(one);
         }
     }
 
@@ -267,10 +114,12 @@ impl Sends {
         // What waited may have been released by a socket option, without a send; then this call's own may wait.
         let released = before > 0 && whole(before);
         let calls = match packets.len() {
-            _ if released => Vec::new(),
-            _ if whole(e.bytes) => vec![own],
-            1 if before > 0 && whole(before + e.bytes) => self.waiting.iter().copied().chain([own]).collect(),
-            _ => Vec::new(),
+            _ if released => Calls::NotKnown,
+            _ if whole(e.bytes) => Calls::One(own),
+            1 if before > 0 && whole(before + e.bytes) => {
+                Calls::Several(self.waiting.iter().copied().chain([own]).collect())
+            }
+            _ => Calls::NotKnown,
         };
         self.waiting.clear();
         self.unsure = calls.is_empty();
@@ -293,7 +142,7 @@ impl Sends {
         out.calls[own as usize].bytes =
             once(packets, out).iter().map(|p| out.sightings[*p as usize].bytes).sum();
         for p in packets {
-            out.sightings[*p as usize].calls = vec![own];
+            out.sightings[*p as usize].calls = Calls::One(own);
         }
     }
 }
@@ -400,14 +249,14 @@ impl Queue {
             return self.doubt(out);
         }
         if let Some(place) = place.filter(|_| !self.lost) {
-            out.sightings[place as usize].calls = vec![own];
+            out.sightings[place as usize].calls = Calls::One(own);
             self.reported.push(place);
         }
     }
 
     fn doubt(&mut self, out: &mut Datagrams) {
         for place in self.reported.drain(..) {
-            out.sightings[place as usize].calls.clear();
+            out.sightings[place as usize].calls = Calls::NotKnown;
         }
         self.waiting.clear();
         self.lost = true;
@@ -427,7 +276,9 @@ mod tests {
             Event { id, at_ns: at * 1000, what, bytes, tag, pid, in_task, cpu: 0, dropped }
         };
         let events: Vec<Event> = rows.iter().enumerate().map(event).collect();
-        let d = follow(&events, Vec::new(), &[]);
+        let mut followed = Followed::new(&[], &[]);
+        events.iter().for_each(|e| followed.event(e));
+        let d = followed.out;
         let calls = |s: &Sighting| s.calls.iter().map(|c| d.calls[*c as usize].at_ns / 1000).collect();
         d.sightings.iter().map(|s| (s.tag, calls(s))).collect()
     }
