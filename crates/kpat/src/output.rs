@@ -234,13 +234,17 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
-        let io = cause.downcast_ref::<io::Error>();
-        let cause = io.and_then(room::why).unwrap_or_else(|| cause.to_string());
+        let cause = cause.to_string();
         if !text.contains(&cause) {
             if !text.is_empty() {
                 text.push_str(": ");
             }
             text.push_str(&cause);
+        }
+    }
+    for io in error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()) {
+        if let Some(why) = room::why(io) {
+            text = text.replace(&io.to_string(), &why);
         }
     }
     clean(&text)

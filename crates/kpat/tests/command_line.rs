@@ -46,9 +46,9 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
         (&["sql", "select 1", "x.kpat"], 2, "the log stands first: kpat sql x.kpat 'select 1'"),
         (&["why", "7"], 2, "give why SOCKET and an integrated log: kpat why SOCKET X.kpat"),
         (
-            &["collect", "send", "http://h:1", "bare"],
+            &["collect", "send", "http://127.0.0.1:9", "bare"],
             2,
-            "the folder stands first: kpat collect send bare http://h:1",
+            "the folder stands first: kpat collect send bare http://127.0.0.1:9",
         ),
         (&["sql", "x.kpat"], 2, "standard input is empty; give a query"),
         (&["record", "-w", "foo.pcap"], 2, "use -o X.kbl for the log"),

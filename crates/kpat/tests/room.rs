@@ -89,3 +89,25 @@ fn a_folder_of_files_is_whole_or_not_there() {
         assert!(!names(to).is_empty());
     }
 }
+
+/// What is integrated only to be looked at, in the folder for what is temporary.
+#[test]
+fn a_full_temporary_folder_is_no_damaged_log() {
+    let folder = Folder::new("room-temporary");
+    let log = fixture::recorded(&folder);
+    let log = log.to_str().unwrap();
+    let tmp = folder.0.join("tmp");
+    std::fs::create_dir(&tmp).unwrap();
+    let limit = format!("export TMPDIR={}; ulimit -f 0", tmp.display());
+    for words in [&["view", log, "--no-open"][..], &["packets", log, "--follow"]] {
+        let done = limited(&limit, words);
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{words:?}: {text}");
+        assert!(
+            text.ends_with("cannot write: the limit of a file's size (ulimit -f) is reached\n"),
+            "{words:?}: {text}"
+        );
+        assert!(!text.contains("damaged"), "{text}");
+        assert_eq!(names(&tmp), [] as [&str; 0], "{words:?}");
+    }
+}

@@ -35,6 +35,18 @@ impl Error {
         move |source| Error::Parquet { path: path.to_owned(), source }
     }
 
+    /// Of a table that is being written: what the file says of that is no damage.
+    pub(crate) fn written(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> Error + '_ {
+        use parquet::errors::ParquetError;
+        move |e| match e {
+            ParquetError::External(inner) => match inner.downcast::<std::io::Error>() {
+                Ok(source) => Error::Io { path: path.to_owned(), doing: "write", source: *source },
+                Err(inner) => Error::parquet(path)(ParquetError::External(inner)),
+            },
+            e => Error::parquet(path)(e),
+        }
+    }
+
     pub(crate) fn io(path: &Path, doing: &'static str) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.to_owned();
         move |source| Error::Io { path, doing, source }

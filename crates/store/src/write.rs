@@ -186,13 +186,13 @@ impl FileSink {
         let file = new_file(path).map_err(Error::io(path, "create"))?;
         let schema = schema(table).map_err(Error::parquet(path))?;
         let writer =
-            SerializedFileWriter::new(file, schema, Arc::new(properties())).map_err(Error::parquet(path))?;
+            SerializedFileWriter::new(file, schema, Arc::new(properties())).map_err(Error::written(path))?;
         let encoder = Encoder::new().map_err(Error::parquet(path))?;
         Ok(FileSink { path: path.to_owned(), table, writer, encoder })
     }
 
     fn write(&mut self, batch: &Batch) -> Result<()> {
-        self.group(batch).map_err(Error::parquet(&self.path))
+        self.group(batch).map_err(Error::written(&self.path))
     }
 
     fn group(&mut self, batch: &Batch) -> parquet::errors::Result<()> {
@@ -208,7 +208,7 @@ impl FileSink {
     }
 
     fn close(self) -> Result<()> {
-        self.writer.close().map_err(Error::parquet(&self.path))?;
+        self.writer.close().map_err(Error::written(&self.path))?;
         Ok(())
     }
 }

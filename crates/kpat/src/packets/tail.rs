@@ -1,6 +1,7 @@
 //! The end of a capture that is being written, as a capture of its own. Of pcapng as `record --sniff` and dumpcap write it: one section,
 //! its interfaces first. Another capture is given whole.
 
+use crate::room;
 use anyhow::Context;
 use kpat_model::BootNs;
 use kpat_probe::sys::boot_now;
@@ -52,11 +53,16 @@ impl Tail {
         let name = path.file_name().unwrap_or_default();
         fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
         let to = folder.join(name);
-        let mut out = File::create(&to).with_context(|| format!("cannot write {}", to.display()))?;
+        let unwritten = || format!("cannot write {}", to.display());
+        let mut out = File::create(&to).with_context(unwritten)?;
         let mut file = File::open(&path).with_context(failed)?;
         for (from, to) in [(0, head), (from, self.walked)] {
             file.seek(SeekFrom::Start(from)).with_context(failed)?;
-            copy(&mut (&mut file).take(to - from), &mut out).with_context(failed)?;
+            let copied = copy(&mut (&mut file).take(to - from), &mut out);
+            copied.map_err(|e| {
+                let what = if room::why(&e).is_some() { unwritten() } else { failed() };
+                anyhow::Error::new(e).context(what)
+            })?;
         }
         Ok(to)
     }
