@@ -158,7 +158,7 @@ AT("tp_btf/inet_sock_set_state", note_state)
 	if (!e || !e->tcp)
 		return 0;
 	if (ctx[1] == TCP_ESTABLISHED)
-		e->acked = tp_read(sk, snd_una);
+		closes(e, tp_read(sk, snd_una));
 	else
 		acked_meanwhile(e, sk, bpf_ktime_get_boot_ns());
 	e->woken = tp_read(sk, rcv_nxt);

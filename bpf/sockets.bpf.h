@@ -127,7 +127,8 @@ struct sock_entry {
 	u32 writing; /* thread whose write that is */
 	u32 way; /* the packet that it last gave to a device, */
 	u16 device, lower; /* to which, and to which that one gave one on */
-	u32 acked; /* from when an end closes: up to where acknowledgements are logged */
+	u32 acked; /* from when an end closes: up to where acknowledgements are logged, */
+	u32 closes; /* if it closed in this epoch */
 };
 
 #define SOCK_OFF 1 /* not wanted */
@@ -256,7 +257,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->tcp = protocol == IPPROTO_TCP;
 	e->ops = e->tcp ? congestion_ops(sk) : 0;
 	e->woken = e->tcp ? tp_read(sk, rcv_nxt) : 0;
-	e->acked = e->tcp ? tp_read(sk, snd_una) : 0;
+	e->closes = 0;
 	e->ports = sock_ports(sk);
 	e->slot = (hash & (SOCK_BUCKETS - 1)) * SOCK_WAYS + oldest;
 	e->left = 0;

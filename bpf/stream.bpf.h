@@ -45,6 +45,12 @@ static __always_inline bool without_numbers(struct sock *sk)
 	return state == TCP_CLOSE || (state == TCP_SYN_SENT && tp_read(sk, write_seq) - tp_read(sk, snd_una) != 1);
 }
 
+static __always_inline void closes(struct sock_entry *e, u32 una)
+{
+	e->acked = una;
+	e->closes = settings.epoch;
+}
+
 /*
  * Of a connection of which an end was closed no tracepoint shows the segments that come. What they acknowledge is logged when its socket is at hand again: it
  * sends, its state changes, or (since 6.11) the acknowledgement is freed.
@@ -56,14 +62,12 @@ static __always_inline void acked_meanwhile(struct sock_entry *e, struct sock *s
 
 	if (!(1 << (state & 15) & CLOSES))
 		return;
-	from = e->acked;
 	una = tp_read(sk, snd_una);
+	from = e->closes == (u32)settings.epoch ? e->acked : una;
+	closes(e, una);
 	bytes = una - from;
-	if (!bytes)
-		return;
-	e->acked = una;
 	/* its own end has a number */
-	if (state != TCP_CLOSE_WAIT && una == tp_read(sk, write_seq))
+	if (bytes && state != TCP_CLOSE_WAIT && una == tp_read(sk, write_seq))
 		bytes--;
 	if (bytes && bytes < 1 << 30 && CROSSING_MODE(KP_X_ACKED))
 		cross(KP_X_ACKED, e->cookie, now, bytes, from);
