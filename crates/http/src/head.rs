@@ -49,6 +49,19 @@ impl Request {
         find(&self.headers, name)
     }
 
+    /// It asks this machine by a name that it alone has for itself, with a port or without. Any other name may be somebody else's that was made
+    /// to point here.
+    pub fn is_for_this_machine(&self) -> bool {
+        let host = self.header("host").unwrap_or_default();
+        let names = ["127.0.0.1", "localhost", "[::1]"];
+        let behind = names.iter().find_map(|n| {
+            let (name, behind) = host.split_at_checked(n.len())?;
+            name.eq_ignore_ascii_case(n).then_some(behind)
+        });
+        let is_port = |p: &str| (1..=5).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit());
+        behind.is_some_and(|b| b.is_empty() || b.strip_prefix(':').is_some_and(is_port))
+    }
+
     /// The target without the question, percent signs undone; `None`: it is not UTF-8.
     pub fn path(&self) -> Option<String> {
         decode(self.target.split('?').next().unwrap_or_default(), false)
@@ -213,6 +226,34 @@ mod tests {
             Err(Refusal(status, _)) => status,
             Ok(Some(_)) => 200,
             Ok(None) => 0,
+        }
+    }
+
+    #[test]
+    fn names_of_this_machine_for_itself() {
+        let own = |host: &str| {
+            let text = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            Request::parse(text.as_bytes()).unwrap().unwrap().0.is_for_this_machine()
+        };
+        // A browser leaves the port out if it is 80. Names of hosts have no case (RFC 9110, 4.2.3).
+        for host in ["127.0.0.1", "127.0.0.1:8000", "localhost:80", "LocalHost", "[::1]", "[::1]:9435"] {
+            assert!(own(host), "{host}");
+        }
+        for host in [
+            "evil.example:8000",
+            "127.0.0.2",
+            "127.0.0.1:",
+            "127.0.0.1:80a",
+            "127.0.0.1:123456",
+            "127.0.0.1:8000.evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example:8000",
+            "localhost\u{e9}",
+            "[::1",
+            "::1",
+            "",
+        ] {
+            assert!(!own(host), "{host}");
         }
     }
 

@@ -50,10 +50,7 @@ fn answer(stream: TcpStream, seat: &Seat, at: SocketAddr, watch: &Mutex<Status>)
 
 fn page(r: &Request, at: SocketAddr, watch: &Mutex<Status>) -> (u16, String) {
     // A page of the web whose name was made to point at this machine must not read what only this machine may.
-    let local = |host: &str| {
-        ["127.0.0.1", "localhost", "[::1]"].contains(&host.rsplit_once(':').map_or(host, |h| h.0))
-    };
-    if at.ip().is_loopback() && !r.header("host").is_some_and(local) {
+    if at.ip().is_loopback() && !r.is_for_this_machine() {
         return (421, "this service is asked as 127.0.0.1 or localhost\n".into());
     }
     match (r.method.as_str(), r.path().as_deref()) {

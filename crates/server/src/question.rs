@@ -37,6 +37,11 @@ impl Question {
         self.head.header(name)
     }
 
+    /// See [`Request::is_for_this_machine`].
+    pub fn is_for_this_machine(&self) -> bool {
+        self.head.is_for_this_machine()
+    }
+
     pub fn get(&self, name: &str) -> Option<&str> {
         self.query.get(name).map(String::as_str)
     }
