@@ -11,11 +11,6 @@
 
 #define AF_INET 2
 #define AF_INET6 10
-#define TCP_ESTABLISHED 1
-#define TCP_SYN_SENT 2
-#define TCP_FIN_WAIT1 4
-#define TCP_CLOSE_WAIT 8
-#define TCP_LISTEN 10
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
 #define PF_KTHREAD 0x00200000

@@ -44,18 +44,15 @@ static __noinline int answered(struct packet *p, u64 skb)
 
 /* of enum skb_drop_reason, where drops have sockets */
 #define NOT_SPECIFIED 2
-#define TCP_FIN_WAIT2 5
-#define TCP_LAST_ACK 9
-#define TCP_CLOSING 11
-/* An end of it was closed; no socket of UDP has such a state. */
-#define CLOSING_STATES (1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 | 1 << TCP_TIME_WAIT | 1 << TCP_CLOSE_WAIT | 1 << TCP_LAST_ACK | 1 << TCP_CLOSING)
+/* An end of it was closed, whatever is still to be acknowledged; no socket of UDP has such a state. */
+#define WAS_CLOSED (CLOSES | 1 << TCP_FIN_WAIT2 | 1 << TCP_TIME_WAIT)
 
 /* TCP frees acknowledgements without data that come to such a connection, once it has looked at them, as if it dropped them, for no reason. */
 static __always_inline bool was_taken(u64 sk, u64 reason)
 {
 	u8 state = sk ? kread((struct sock___listener *)sk, __sk_common.skc_state) : 0;
 
-	return reason == NOT_SPECIFIED && 1 << (state & 15) & CLOSING_STATES;
+	return reason == NOT_SPECIFIED && 1 << (state & 15) & WAS_CLOSED;
 }
 
 /* A packet was dropped. `sk`: who would have had it; 0: not known. */

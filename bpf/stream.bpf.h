@@ -13,15 +13,6 @@
 /* Something is recorded there. */
 #define ASKED_FOR(what) (CROSSING_MODE(what) || STATE_WITH_EACH)
 
-#define TCP_ESTABLISHED 1
-#define TCP_SYN_SENT 2
-#define TCP_FIN_WAIT1 4
-#define TCP_CLOSE 7
-#define TCP_CLOSE_WAIT 8
-#define TCP_LAST_ACK 9
-#define TCP_CLOSING 11
-/* It has data or an end to send of which not all is acknowledged, and an end was closed: no socket but TCP's has these. */
-#define CLOSES (1 << TCP_FIN_WAIT1 | 1 << TCP_CLOSE_WAIT | 1 << TCP_LAST_ACK | 1 << TCP_CLOSING)
 /* In `left` of a socket: of the write that is under way nothing is logged; less, by what went with the SYN. */
 #define UNLOGGED 0xffffffffU
 #define MOST_WITH_SYN 0xffff

@@ -71,8 +71,19 @@ struct napi_struct {
 #define AF_PACKET 17
 #define SOCK_DGRAM 2
 #define SOCK_RAW 3
+#define TCP_ESTABLISHED 1
+#define TCP_SYN_SENT 2
+#define TCP_FIN_WAIT1 4
+#define TCP_FIN_WAIT2 5
 #define TCP_TIME_WAIT 6
+#define TCP_CLOSE 7
+#define TCP_CLOSE_WAIT 8
+#define TCP_LAST_ACK 9
+#define TCP_LISTEN 10
+#define TCP_CLOSING 11
 #define TCP_NEW_SYN_RECV 12
+/* As bits. It has data or an end to send of which not all is acknowledged, and an end was closed: no socket but TCP's has these. */
+#define CLOSES (1 << TCP_FIN_WAIT1 | 1 << TCP_CLOSE_WAIT | 1 << TCP_LAST_ACK | 1 << TCP_CLOSING)
 
 struct sock_common {
 	union {

@@ -18,6 +18,11 @@ def sh(*argv, ok=True, seconds=60, **env) -> subprocess.CompletedProcess:
     return r
 
 
+def linux_before(*version: int) -> bool:
+    """This kernel is older, by its first two numbers."""
+    return tuple(int(n) for n in os.uname().release.split(".")[:2]) < version
+
+
 def own(case: unittest.TestCase, name: str, namespaces: str, keep: str | None = None) -> list[str]:
     """Gives the test a `stack` of what is undone at its end and a folder `dir` (`keep`: this one, which stays), and returns one namespace
     for each letter of `namespaces`."""

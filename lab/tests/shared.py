@@ -8,7 +8,7 @@ import sys
 import unittest
 
 from tests import profile
-from tests.place import own, sh
+from tests.place import linux_before, own, sh
 
 GROUP = "239.1.1.1"
 TAKE_GROUP = """
@@ -177,7 +177,7 @@ class Shared(profile.Place):
         self.assertLess(unknown, 0.01 * (x["served_packets"] + y["served_packets"]) + 10)
 
     def test_dropped_packets_say_whose_they_would_have_been(self):
-        if tuple(int(n) for n in os.uname().release.split(".")[:2]) < (6, 11):
+        if linux_before(6, 11):
             self.skipTest("kfree_skb has the socket since 6.11")
         take = self.start(self.server, "full", profile.SEND_CPU, FULL)
         pid, = self.text_of(take, "ready")
@@ -203,7 +203,7 @@ class Shared(profile.Place):
 
     def test_what_acknowledges_who_still_writes_is_its(self):
         """The other end has closed: TCP frees such acknowledgements as if it dropped them."""
-        if tuple(int(n) for n in os.uname().release.split(".")[:2]) < (6, 11):
+        if linux_before(6, 11):
             self.skipTest("kfree_skb has the socket since 6.11")
         send = self.start(self.server, "half-send", profile.SEND_CPU, HALF_SEND, 400)
         pid, = self.text_of(send, "ready")

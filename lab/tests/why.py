@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kpatlab import play
 from tests.connection import make
-from tests.place import own, sh
+from tests.place import linux_before, own, sh
 
 PORT = 7400
 # Of the time, for which the path may wait for a processor: it is the wire's then. And what TCP may send again that was not lost.
@@ -211,7 +211,7 @@ class Why(unittest.TestCase):
     def test_one_end_that_writes_on_when_the_other_has_closed(self):
         r = self.case("half", ["--delay-ms", 20], ["--half"], ["--half", "--seconds", 2, "--write", 1000, "--every-ms", 100], ends="a")
         self.assertEqual(r["why"]["ends"]["acknowledged"], r["why"]["writes"])
-        if tuple(int(n) for n in os.uname().release.split(".")[:2]) < (6, 11):
+        if linux_before(6, 11):
             self.skipTest("who gets an acknowledgement that is freed is seen since 6.11")
         by = self.right(r, "application", "driver, wire and peer")
         self.assertAlmostEqual(by["driver, wire and peer"]["of_writes_ns"]["median"] / 40e6, 1, delta=0.1)

@@ -1,4 +1,4 @@
-//! Where there is no room for a result: that is said, with the name of what was to be written, and nothing of it stays.
+//! Where there is no room for a result: the error has the name of what was to be written and the reason, and nothing of it stays.
 
 use crate::{fixture, sockets};
 

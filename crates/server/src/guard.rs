@@ -102,6 +102,15 @@ mod tests {
         assert_eq!(ask("/", &[host]), 200);
         assert_eq!(ask("/", &[]), 421);
         assert_eq!(ask("/", &[("host", "evil.example:8000")]), 421);
+        for host in [
+            "127.0.0.2",
+            "127.0.0.1:",
+            "127.0.0.1:80a",
+            "127.0.0.1:8000.evil.example",
+            "localhost.evil.example:8000",
+        ] {
+            assert_eq!(ask("/", &[("host", host)]), 421, "{host}");
+        }
         // --port 80
         assert_eq!(ask("/api/info", &[("host", "127.0.0.1"), token, ("origin", "http://127.0.0.1")]), 200);
         // ssh -L 9999:127.0.0.1:8000

@@ -4,7 +4,6 @@ use crate::export::target::{self, Target};
 use crate::open::{self, Integrated};
 use crate::output::{Output, usage};
 use crate::render::{bytes, count, plural};
-use crate::signals::leave_nothing;
 use anyhow::{Context, bail};
 use kpat_formats::app_trace::{self, Form};
 use kpat_query::app::trace::{As, Totals};
@@ -98,30 +97,23 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
 /// A new folder has its name only when it is whole; one that is there stays, and stays empty if its files cannot be written.
 fn ns3(log: &Integrated, args: &Args, layer: As, folder: &Path) -> anyhow::Result<(Totals, usize)> {
     let failed = || format!("cannot make {}", folder.display());
-    let is_new = !folder.exists();
-    let at = if is_new { target::partial(folder)? } else { folder.to_owned() };
-    if is_new {
-        // What a killed export left.
-        let _ = fs::remove_dir_all(&at);
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&at).with_context(failed)?;
-        leave_nothing(at.clone())?;
-    } else if fs::read_dir(folder).with_context(failed)?.next().is_some() {
+    let fill = |at: &Path| {
+        let (totals, files) = app_trace::write_ns3(log, &args.socket, layer, at)?;
+        Ok((totals, files.len()))
+    };
+    if !folder.exists() {
+        if let Some(above) = folder.parent().filter(|p| !p.as_os_str().is_empty()) {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(above).with_context(failed)?;
+        }
+        return target::new_folder(folder, fill);
+    }
+    if fs::read_dir(folder).with_context(failed)?.next().is_some() {
         bail!("{} is not empty; give another folder", folder.display());
     }
-    let written = app_trace::write_ns3(log, &args.socket, layer, &at).map_err(anyhow::Error::from);
-    let written = written.and_then(|done| {
-        if is_new {
-            fs::rename(&at, folder)?;
-        }
-        Ok(done)
-    });
+    let written = fill(folder);
     if written.is_err() {
-        let own = fs::read_dir(&at).into_iter().flatten().flatten();
+        let own = fs::read_dir(folder).into_iter().flatten().flatten();
         own.for_each(|file| drop(fs::remove_file(file.path())));
-        if is_new {
-            let _ = fs::remove_dir(&at);
-        }
     }
-    let (totals, files) = written.with_context(|| format!("cannot write {}", folder.display()))?;
-    Ok((totals, files.len()))
+    written.with_context(|| format!("cannot write {}", folder.display()))
 }

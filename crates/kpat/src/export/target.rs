@@ -2,9 +2,9 @@
 
 use crate::signals::leave_nothing;
 use anyhow::Context;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 pub fn stdout_is_terminal() -> bool {
@@ -12,11 +12,30 @@ pub fn stdout_is_terminal() -> bool {
 }
 
 /// The name until it is whole, of a file or folder.
-pub fn partial(path: &Path) -> anyhow::Result<PathBuf> {
+fn partial(path: &Path) -> anyhow::Result<PathBuf> {
     let name = path.file_name().with_context(|| format!("{} is no name of a file", path.display()))?;
     let mut partial = name.to_owned();
     partial.push(".partial");
     Ok(path.with_file_name(partial))
+}
+
+/// A new folder for its owner alone, which `fill` writes under another name and which has its own only when it is whole. Its folder has to
+/// be there.
+pub fn new_folder<T>(path: &Path, fill: impl FnOnce(&Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let partial = partial(path)?;
+    // What a killed export left.
+    let _ = fs::remove_dir_all(&partial);
+    let made = fs::DirBuilder::new().mode(0o700).create(&partial);
+    made.with_context(|| format!("cannot make the folder {}", path.display()))?;
+    leave_nothing(partial.clone())?;
+    let filled = fill(&partial).with_context(|| format!("cannot write {}", path.display()));
+    let named =
+        || fs::rename(&partial, path).with_context(|| format!("cannot give {} its name", path.display()));
+    let done = filled.and_then(|t| named().map(|()| t));
+    if done.is_err() {
+        let _ = fs::remove_dir_all(&partial);
+    }
+    done
 }
 
 pub struct Target {

@@ -4,8 +4,6 @@ use crate::export::target::{self, Target};
 use crate::open::Integrated;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Pairs, Style, Table, count};
-use crate::signals::leave_nothing;
-use anyhow::Context;
 use clap::ValueEnum;
 use kpat_model::ProcessNumber;
 use kpat_query::Store;
@@ -14,7 +12,7 @@ use kpat_query::sampled::timed::timed;
 use kpat_query::sampled::{Agreement, Sampled, agreement, sampled};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -145,33 +143,21 @@ fn per_process(
     if dir.exists() {
         return Err(usage(format!("{} exists; --per-process makes a new folder", dir.display())));
     }
-    let partial = target::partial(dir)?;
-    // What a killed export left.
-    let _ = std::fs::remove_dir_all(&partial);
-    let made = std::fs::DirBuilder::new().mode(0o700).create(&partial);
-    made.with_context(|| format!("cannot make the folder {}", dir.display()))?;
-    leave_nothing(partial.clone())?;
     let all: BTreeSet<Option<i32>> = s.stacks.iter().map(|w| w.served).collect();
-    for served in &all {
-        let name = match served {
-            Some(n) => format!("{}.{}", file_name(s.process_name(*n)), ProcessNumber::from(*n)),
-            None => "no-process".into(),
-        };
-        let path = partial.join(format!("{name}.{ending}"));
-        let mut how = std::fs::File::options();
-        let written =
-            how.write(true).create_new(true).mode(0o600).open(&path).map_err(Into::into).and_then(|file| {
-                let mut to = std::io::BufWriter::new(file);
-                write(own, log, p, &s.of(*served), &name, usize::MAX, &mut to)?;
-                Ok(std::io::Write::flush(&mut to)?)
-            });
-        if let Err(e) = written {
-            let _ = std::fs::remove_dir_all(&partial);
-            let e: anyhow::Error = e;
-            return Err(e.context(format!("cannot write {}", dir.display())));
+    target::new_folder(dir, |partial| {
+        for served in &all {
+            let name = match served {
+                Some(n) => format!("{}.{}", file_name(s.process_name(*n)), ProcessNumber::from(*n)),
+                None => "no-process".into(),
+            };
+            let path = partial.join(format!("{name}.{ending}"));
+            let file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+            let mut to = std::io::BufWriter::new(file);
+            write(own, log, p, &s.of(*served), &name, usize::MAX, &mut to)?;
+            std::io::Write::flush(&mut to)?;
         }
-    }
-    std::fs::rename(&partial, dir).with_context(|| format!("cannot give {} its name", dir.display()))?;
+        Ok(())
+    })?;
     out.say(&format!("{}: {} files", dir.display(), all.len()));
     Ok(ExitCode::SUCCESS)
 }

@@ -19,10 +19,10 @@ use crate::error::{Error, Result};
 use crate::store::Store;
 pub(crate) use follow::{Follow, Span};
 use kpat_model::Crossing;
-use kpat_model::hash::Set;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};
 pub use names::{ends, errno, error_in_words, protocol};
+use order::Only;
 pub use order::{Moment, in_order};
 pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};
 pub use spread::Spread;
@@ -143,8 +143,7 @@ const STEP: u64 = 1 << 16;
 ///
 /// Errors: [`Error::Abandoned`].
 pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Vec<Traffic>> {
-    let ids: Set<i64> = only.iter().copied().collect();
-    let wanted = |id: i64| ids.is_empty() || ids.contains(&id);
+    let asked = Only::of(only);
     let sockets: Vec<SocketRow> = store.all()?;
     let mut open: BTreeMap<i64, Open> = BTreeMap::new();
     let mut follow = Follow::new(&sockets);
@@ -163,7 +162,7 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
                 let what = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8);
                 let Some(what) = what else { return Ok(()) };
                 let span = follow.crossing(what, e);
-                if wanted(e.socket_id) {
+                if asked.has(e.socket_id) {
                     let o = open.entry(e.socket_id).or_default();
                     span.iter().for_each(|s| o.limits.span(s));
                     if !given_on(e) {
@@ -176,7 +175,7 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
             Moment::State(s) if s.state == 0 => {}
             Moment::State(s) => {
                 let spans = follow.state(s);
-                if wanted(s.socket_id) {
+                if asked.has(s.socket_id) {
                     let o = open.entry(s.socket_id).or_default();
                     spans.iter().flatten().for_each(|s| o.limits.span(s));
                     o.limits.state(s);
@@ -199,7 +198,7 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
         let limits = o.states.then_some(o.limits);
         Traffic { socket, process, layers: o.layers, waits, limits, writes_in_packets }
     };
-    Ok(sockets.into_iter().filter(|s| wanted(s.socket_id)).map(one).collect())
+    Ok(sockets.into_iter().filter(|s| asked.has(s.socket_id)).map(one).collect())
 }
 
 /// Events that did not fit into the recorder's rings.

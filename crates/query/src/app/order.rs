@@ -4,13 +4,27 @@
 //! earlier, which the groups' statistics say; so what is held is about one row group, however long the log.
 
 use crate::error::{Error, Result};
-use crate::store::Store;
+use crate::store::{Store, Times};
 use kpat_model::hash::Set;
 use kpat_store::tables::*;
 use kpat_store::{Row, TableFile};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+
+/// Sockets that are asked for; none named: all.
+#[derive(Clone)]
+pub(super) struct Only(Arc<Set<i64>>);
+
+impl Only {
+    pub fn of(ids: &[i64]) -> Only {
+        Only(Arc::new(ids.iter().copied().collect()))
+    }
+
+    pub fn has(&self, id: i64) -> bool {
+        self.0.is_empty() || self.0.contains(&id)
+    }
+}
 
 /// What comes next.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +41,7 @@ pub(super) struct Ordered<R> {
     at: fn(&R) -> i64,
     wanted: Box<dyn Fn(&R) -> bool>,
     group: usize,
-    /// The earliest time in this row group and all behind it.
-    floor: Vec<i64>,
+    times: Times,
     held: VecDeque<R>,
 }
 
@@ -40,13 +53,9 @@ impl<R: Row> Ordered<R> {
         wanted: Box<dyn Fn(&R) -> bool>,
     ) -> Result<Ordered<R>> {
         let table = store.table::<R>()?;
-        let mut floor = vec![i64::MAX; table.groups() + 1];
-        for g in (0..table.groups()).rev() {
-            let own = table.range(g, column).map_or(i64::MIN, |r| *r.start());
-            floor[g] = own.min(floor[g + 1]);
-        }
+        let times = Times::of(&table, column);
         let within = i64::MIN..=i64::MAX;
-        Ok(Ordered { table, column, within, at, wanted, group: 0, floor, held: VecDeque::new() })
+        Ok(Ordered { table, column, within, at, wanted, group: 0, times, held: VecDeque::new() })
     }
 
     /// Row groups without a row in this time are passed over.
@@ -63,7 +72,7 @@ impl<R: Row> Ordered<R> {
         loop {
             let first = self.held.front().map(self.at);
             match first {
-                Some(at) if at <= self.floor[self.group] => return Ok(first),
+                Some(at) if at <= self.times.earliest_from(self.group) => return Ok(first),
                 _ if self.group == self.table.groups() => return Ok(first),
                 _ => {}
             }
@@ -101,15 +110,22 @@ pub(super) fn in_order_within<E: From<Error>>(
     within: RangeInclusive<i64>,
     mut each: impl FnMut(Moment<'_>) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
-    let ids: Arc<Set<i64>> = Arc::new(only.iter().copied().collect());
-    let of = |ids: Arc<Set<i64>>| move |id: i64| ids.is_empty() || ids.contains(&id);
-    let (of_event, of_state) = (of(Arc::clone(&ids)), of(ids));
-    let mut events: Ordered<AppEventRow> =
-        Ordered::new(store, "at_ns", |e| e.at_ns, Box::new(move |e: &AppEventRow| of_event(e.socket_id)))?
-            .within(within.clone());
-    let mut states: Ordered<TcpStateRow> =
-        Ordered::new(store, "at_ns", |s| s.at_ns, Box::new(move |s: &TcpStateRow| of_state(s.socket_id)))?
-            .within(within.clone());
+    let of_event = Only::of(only);
+    let of_state = of_event.clone();
+    let mut events: Ordered<AppEventRow> = Ordered::new(
+        store,
+        "at_ns",
+        |e| e.at_ns,
+        Box::new(move |e: &AppEventRow| of_event.has(e.socket_id)),
+    )?
+    .within(within.clone());
+    let mut states: Ordered<TcpStateRow> = Ordered::new(
+        store,
+        "at_ns",
+        |s| s.at_ns,
+        Box::new(move |s: &TcpStateRow| of_state.has(s.socket_id)),
+    )?
+    .within(within.clone());
     let mut gaps: Ordered<GapRow> =
         Ordered::new(store, "from_ns", |g: &GapRow| g.from_ns, Box::new(|_| true))?.within(within);
     loop {

@@ -6,11 +6,10 @@
 //! so. [`As::Network`] gives instead what TCP handed to the network, for those who ask what becomes of such a trace.
 
 use super::given_on;
-use super::order::{Moment, in_order};
+use super::order::{Moment, Only, in_order};
 use crate::error::Error;
 use crate::store::Store;
 use kpat_model::Crossing;
-use kpat_model::hash::Set;
 use kpat_store::tables::{GapRow, SocketRow};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -235,9 +234,9 @@ pub fn trace<E: From<Error>>(
 ) -> std::result::Result<Totals, E> {
     let sockets: Vec<SocketRow> = store.all()?;
     let mut open = pairs(&sockets);
-    let ids: Set<i64> = only.iter().copied().collect();
-    let wanted = |i: Option<usize>| i.is_some_and(|i| ids.contains(&sockets[i].socket_id));
-    open.retain(|o| ids.is_empty() || wanted(o.a) || wanted(o.b));
+    let asked = Only::of(only);
+    let wanted = |i: Option<usize>| i.is_some_and(|i| asked.has(sockets[i].socket_id));
+    open.retain(|o| wanted(o.a) || wanted(o.b));
     let mut place: HashMap<i64, (usize, Side)> = HashMap::new();
     for (k, o) in open.iter().enumerate() {
         for (i, side) in [(o.a, Side::A), (o.b, Side::B)] {

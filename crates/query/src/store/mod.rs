@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub(crate) use streams::StreamCall;
 use streams::Streams;
+pub(crate) use times::Times;
 use touching::Touching;
 
 /// An integrated log, open for questions. Tables are opened when a question needs them.

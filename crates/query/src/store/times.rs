@@ -44,9 +44,14 @@ impl Times {
         (first..end.max(first)).filter(move |g| self.groups[*g].0 <= to_ns && self.groups[*g].1 >= from_ns)
     }
 
+    /// The earliest time in this row group and all behind it.
+    pub fn earliest_from(&self, group: usize) -> i64 {
+        self.begins.get(group).copied().unwrap_or(i64::MAX)
+    }
+
     /// The earliest time in any row group behind this one.
     pub fn earliest_behind(&self, group: usize) -> i64 {
-        self.begins.get(group + 1).copied().unwrap_or(i64::MAX)
+        self.earliest_from(group + 1)
     }
 }
 

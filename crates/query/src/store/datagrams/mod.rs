@@ -155,6 +155,9 @@ impl Store {
         let mut events: Vec<(i64, Event)> =
             of_wanted.flat_map(|(s, of)| of.iter().map(|d| (*s, Event::of_dropped(d)))).collect();
         let mut followed: HashMap<i64, Followed<'_>> = HashMap::new();
+        let mut follow = |(socket, e): (i64, Event)| {
+            followed.entry(socket).or_insert_with(|| Followed::new(&gaps, &skipped)).event(&e);
+        };
         let (mut first, mut read) = (0i64, 0);
         for group in groups {
             first += (read..*group).map(|g| table.group_rows(g) as i64).sum::<i64>();
@@ -163,13 +166,9 @@ impl Store {
             events.sort_by_key(|(_, e)| (e.at_ns, e.dropped.is_some()));
             let behind_ns = times.earliest_behind(*group);
             let sure = events.partition_point(|(_, e)| e.at_ns < behind_ns);
-            for (socket, e) in events.drain(..sure) {
-                followed.entry(socket).or_insert_with(|| Followed::new(&gaps, &skipped)).event(&e);
-            }
+            events.drain(..sure).for_each(&mut follow);
         }
-        for (socket, e) in events {
-            followed.entry(socket).or_insert_with(|| Followed::new(&gaps, &skipped)).event(&e);
-        }
+        events.into_iter().for_each(follow);
         Ok(followed.into_iter().map(|(socket, f)| (socket, f.out)).collect())
     }
 }
