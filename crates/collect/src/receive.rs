@@ -8,7 +8,7 @@
 //! Both name the whole file's `x-kpat-size` and `x-kpat-sha256`, and a number of their own, `x-kpat-request`. An answer that says
 //! what is here repeats all of them, with the name as `x-kpat-name`: a sender removes a file by no other word, since whatever lies
 //! between the two may confuse connections. 401: no such secret; 400: no such name; 422: the bytes are not those of the
-//! checksum; 507: no room. There is nothing else: no reading, no listing, no replacing, no removing.
+//! checksum; 507: no room, with `x-kpat-limit: N` if it is the device that has all of its N bytes. There is nothing else: no reading, no listing, no replacing, no removing.
 
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -44,6 +44,8 @@ pub enum Event {
 struct Answer {
     status: &'static str,
     have: Option<u64>,
+    /// Most bytes that the device may have, where that is why it is refused.
+    limit: Option<u64>,
     /// The file that the answer is about.
     of: Option<Item>,
     /// The body was not read; what follows on the connection cannot be understood.
@@ -51,7 +53,7 @@ struct Answer {
 }
 
 fn answer(status: &'static str) -> Answer {
-    Answer { status, have: None, of: None, close: false }
+    Answer { status, have: None, limit: None, of: None, close: false }
 }
 
 /// Answers the requests of one connection through a program, `ssh`, until it ends.
@@ -86,6 +88,7 @@ fn requests<R: Read + Deadline, W: Write>(
         };
         let a = one(root, who, limit, wire, &head, seat, tell);
         let (have, size) = (a.have.map(|n| n.to_string()), a.of.as_ref().map(|i| i.bytes.to_string()));
+        let most = a.limit.map(|n| n.to_string());
         let mut headers = vec![("content-length", "0")];
         if let (Some(item), Some(size)) = (&a.of, &size) {
             headers.extend([("x-kpat-name", item.name.as_str()), ("x-kpat-size", size)]);
@@ -93,6 +96,7 @@ fn requests<R: Read + Deadline, W: Write>(
             headers.extend(head.header("x-kpat-request").map(|r| ("x-kpat-request", r)));
         }
         headers.extend(have.as_deref().map(|n| ("x-kpat-have", n)));
+        headers.extend(most.as_deref().map(|n| ("x-kpat-limit", n)));
         let close = a.close || !head.stays;
         if close {
             headers.push(("connection", "close"));
@@ -212,8 +216,12 @@ fn put<R: Read + Deadline, W: Write>(
             why(format!("{}: the bytes are not those of the checksum", item.name));
             answer("422 Unprocessable Content")
         }
+        Err(Unadded::Share(limit)) => {
+            why(format!("{}: the device has its share of {limit} bytes (--limit)", item.name));
+            Answer { limit: Some(limit), ..answer("507 Insufficient Storage") }
+        }
         Err(Unadded::Full) => {
-            why(format!("{}: no room", item.name));
+            why(format!("{}: no room on this disk", item.name));
             answer("507 Insufficient Storage")
         }
         Err(Unadded::Broken(_)) => return Answer { close: true, ..answer("400 Bad Request") },

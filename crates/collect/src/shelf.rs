@@ -4,9 +4,10 @@
 
 use crate::digest::{Digest, of_file};
 use crate::error::{Error, Result};
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, DirEntryExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,7 +52,9 @@ pub enum Unadded {
     Busy(Have),
     /// All bytes arrived, but do not match the checksum. They were discarded.
     Wrong,
-    /// The device's share, or the disk, is full.
+    /// The device has its share of so many bytes.
+    Share(u64),
+    /// The disk is full.
     Full,
     /// The sender left; what came stays.
     Broken(io::Error),
@@ -132,10 +135,13 @@ impl Shelf {
     fn held_bytes(&self) -> u64 {
         let files = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
         let own = |e: &fs::DirEntry| e.file_name().to_str().is_some_and(is_file_name);
-        let whole = files(self.dir.clone()).filter(own).filter_map(|e| e.metadata().ok()).map(|m| m.len());
         let coming = files(self.dir.join(".incoming"))
-            .filter_map(|e| e.file_name().to_str()?.rsplit_once('.')?.1.parse().ok());
-        whole.chain(coming).map(on_disk).fold(0, u64::saturating_add)
+            .filter_map(|e| Some((e.ino(), e.file_name().to_str()?.rsplit_once('.')?.1.parse().ok()?)));
+        // One that becomes whole meanwhile is still the same file: those under way are looked at first, so it is in one list or in both.
+        let mut held: HashMap<u64, u64> = coming.collect();
+        let whole = files(self.dir.clone()).filter(own);
+        held.extend(whole.filter_map(|e| Some((e.ino(), e.metadata().ok()?.len()))));
+        held.into_values().map(on_disk).fold(0, u64::saturating_add)
     }
 
     /// The part's file, its room within the device's limit reserved before the first byte comes. Requests at the same time, of
@@ -152,8 +158,10 @@ impl Shelf {
             return Ok((path, part));
         }
         self.sweep();
-        if self.limit.is_some_and(|l| self.held_bytes().saturating_add(on_disk(item.bytes)) > l) {
-            return Err(Unadded::Full);
+        if let Some(limit) = self.limit
+            && self.held_bytes().saturating_add(on_disk(item.bytes)) > limit
+        {
+            return Err(Unadded::Share(limit));
         }
         let part = open(&path, true).map_err(|e| full_or(e, &path, "make"))?;
         Ok((path, part))

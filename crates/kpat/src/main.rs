@@ -74,8 +74,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         // Help and version are answers and go to stdout; a reader that left early is no fault.
         Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = e.print();
-            return if e.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+            return match e.print() {
+                Err(unsaid) => output::report(&output::unwritten(unsaid)),
+                Ok(()) if e.use_stderr() => ExitCode::from(2),
+                Ok(()) => ExitCode::SUCCESS,
+            };
         }
         Err(e) => return output::report(&output::usage(mistyped::sentence(&e, &words))),
     };

@@ -4,7 +4,6 @@
 use crate::cli::{ColorChoice, Global};
 use crate::render::{Line, clean, count};
 use crate::room;
-use anyhow::Context;
 use kpat_formats::text::{PlainJson, plain_json};
 use kpat_model::Sample;
 use serde_json::Value;
@@ -31,6 +30,11 @@ impl std::error::Error for Usage {}
 /// For `return Err(usage(...))`.
 pub fn usage(text: impl Into<String>) -> anyhow::Error {
     Usage(text.into()).into()
+}
+
+/// What could not be written to standard output.
+pub fn unwritten(e: io::Error) -> anyhow::Error {
+    anyhow::Error::new(e).context("cannot write to standard output")
 }
 
 /// What a command writes to, and how the user wants it.
@@ -82,7 +86,7 @@ impl Output {
     }
 
     fn to_stdout(&self, write: impl FnOnce(&mut BufWriter<Stdout>) -> io::Result<()>) -> anyhow::Result<()> {
-        write(&mut self.stdout.borrow_mut()).context("cannot write to standard output")
+        write(&mut self.stdout.borrow_mut()).map_err(unwritten)
     }
 
     /// Data: several lines of text.

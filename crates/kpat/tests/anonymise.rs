@@ -18,6 +18,8 @@ const MAC: &str = "02:5e:c7:e7:00:01";
 const PEER_MAC: &str = "02:5e:c7:e7:00:02";
 /// Named by the address that it came with, as udev names some.
 const DEVICE: &str = "enx025ec7e70077";
+/// A thread that works for it, as the kernel cuts such names.
+const THREAD: &str = "napi/enx025ec7e";
 const ROUTED: &str = "10.214.0.0";
 /// In the data of each datagram, and a word of the recorded command.
 const PAYLOAD: &str = "host.secret-name.example";
@@ -69,6 +71,7 @@ impl Net {
              ip route add {ROUTED}/16 via {PEER}; ip -6 route add 2001:db8:78::/64 via {PEER6}
              ip neigh replace {PEER} lladdr {PEER_MAC} dev {DEVICE}
              ip neigh replace {PEER6} lladdr {PEER_MAC} dev {DEVICE}
+             printf {THREAD} > /proc/$$/comm
              for i in 1 2 3; do for to in {PEER} {PEER6}; do
                echo {PAYLOAD} > /dev/udp/$to/5353 || true
              done; done
@@ -119,6 +122,7 @@ fn secrets() -> Vec<(String, Vec<u8>)> {
         MAC,
         PEER_MAC,
         DEVICE,
+        THREAD,
         PAYLOAD,
         PASSWORD,
     ] {
@@ -181,7 +185,9 @@ fn nothing_that_identifies_stays() {
     let Some(net) = Net::new() else { return };
     let plain = net.record("plain.kbl", &["--keep-command"]);
     let there = found(&plain);
-    for what in [OWN, PEER, PEER6, MAC, PEER_MAC, DEVICE, "10.214.", &boot_id(), "\"hostname\"", PASSWORD] {
+    for what in
+        [OWN, PEER, PEER6, MAC, PEER_MAC, DEVICE, THREAD, "10.214.", &boot_id(), "\"hostname\"", PASSWORD]
+    {
         assert!(there.iter().any(|f| f.starts_with(what)), "the search finds {what}: {there:?}");
     }
     // Payload is in no log; the words of the recorded command are where they were asked for alone.

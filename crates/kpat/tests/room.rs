@@ -54,7 +54,14 @@ fn what_cannot_be_written_is_named_with_the_reason_and_leaves_nothing() {
     }
     let full = limited("true", &["export", log, "--to", "json", "-o", "/dev/full"]);
     assert_eq!(String::from_utf8_lossy(&full.stderr), "kpat: cannot write /dev/full: the disk is full\n");
-    for words in [&["export", log, "--to", "json"][..], &["info", log], &["packets", log, "--json"]] {
+    for words in [
+        &["export", log, "--to", "json"][..],
+        &["info", log],
+        &["packets", log, "--json"],
+        &["--help"],
+        &["record", "-h"],
+        &["--version"],
+    ] {
         let full = limited("exec > /dev/full", words);
         let text = String::from_utf8_lossy(&full.stderr).into_owned();
         assert!(

@@ -77,6 +77,8 @@ fn tab_offers_what_there_is() {
     assert!(offered(&folder, &["kpat", "record", "-i", "l"], "l").contains(&"lo".to_owned()));
     assert!(offered(&folder, &["kpat", "record", "--sniff", ""], "").contains(&"lo".to_owned()));
     assert!(offered(&folder, &["kpat", "record", "--netns", ""], "").contains(&"self".to_owned()));
+    let points = offered(&folder, &["kpat", "record", "--add", "qdisc", ":"], "");
+    assert_eq!(points, ["dequeue", "enqueue"].map(|n| format!("qdisc_{n}")), "as tracefs names them");
     // Readline cuts at a colon: what stands before it is not offered again, and nothing of another place.
     let behind = offered(&folder, &["kpat", "record", "--sniff", "nowhere", ":", "l"], "l");
     assert_eq!(behind, Vec::<String>::new());

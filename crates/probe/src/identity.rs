@@ -1,12 +1,12 @@
 //! What of a log identifies a host or its peers, and what becomes of it with `--anonymise`: the one list.
 //!
 //! Every field of everything that a recording of applications writes is named here, without `..`: a new field does not
-//! compile until somebody has decided. Kept are names of programs, interfaces and namespaces, numbers (ports, ids, sizes,
+//! compile until somebody has decided. Kept are names of programs, interfaces and namespaces (but for link addresses in them), numbers (ports, ids, sizes,
 //! times) and what the kernel is; replaced are addresses of networks and links, the host's name and its boot; left out is
 //! what users typed (filter, arguments of the command line), because it can contain anything.
 
 use crate::app::Addresses;
-use kpat_model::meta::{Device, Json, Meta};
+use kpat_model::meta::{Device, Json, Meta, Task};
 use kpat_model::{
     CardReading, Event, EventKind, Exchange, Mapping, ProgramRecord, SocketRecord, WifiEvent, WifiWhat,
 };
@@ -15,6 +15,11 @@ use std::ops::Range;
 
 /// The replacement for arguments that were left out.
 pub const LEFT_OUT: &str = "(left out)";
+
+/// Longest name of a thread (TASK_COMM_LEN of include/linux/sched.h, without its end).
+const COMM_BYTES: usize = 15;
+/// So many hexadecimal digits at the end of a cut name are taken for a part of an address.
+const LEAST_DIGITS: usize = 3;
 
 impl Addresses {
     /// A chunk of words, as it goes into the log.
@@ -25,8 +30,11 @@ impl Addresses {
         match j {
             Json::Meta(m) => Json::Meta(Box::new(self.meta(*m))),
             Json::Devices(all) => Json::Devices(all.into_iter().map(|d| self.device(d)).collect()),
-            // Times and counts; the kernel's symbols; names of threads.
-            Json::Anchor(_) | Json::Symbols(_) | Json::Summary(_) | Json::Tasks(_) | Json::Schema(_) => j,
+            Json::Tasks(all) => {
+                Json::Tasks(all.into_iter().map(|t| Task { comm: self.thread(t.comm), ..t }).collect())
+            }
+            // Times and counts; the kernel's symbols.
+            Json::Anchor(_) | Json::Symbols(_) | Json::Summary(_) | Json::Schema(_) => j,
         }
     }
 
@@ -211,6 +219,11 @@ impl Addresses {
         }
     }
 
+    /// The name of a thread.
+    pub(crate) fn thread(&self, comm: String) -> String {
+        if *self == Addresses::Plain { comm } else { without_address(comm) }
+    }
+
     /// Text in which addresses stand as words of their own, or before the `/` of a prefix.
     fn words(&self, text: &str) -> String {
         text.split(' ').map(|w| self.if_address(w)).collect::<Vec<_>>().join(" ")
@@ -292,6 +305,20 @@ fn digits_of_address(name: &str) -> Option<Range<usize>> {
     let from = |i: usize| bytes[i - 1].is_ascii_alphabetic() && !is_digit(i - 1);
     let whole = |i: usize| (i..i + 12).all(is_digit) && !is_digit(i + 12);
     (1..bytes.len()).find(|&i| from(i) && whole(i)).map(|i| i..i + 12)
+}
+
+/// A kernel thread may be called after the device it works for, in whose name a link address is, and is cut
+/// (`napi/enx00112233`): what is left of the address is no name that could be replaced as the device's, and is left out.
+pub(crate) fn without_address(comm: String) -> String {
+    let cut = || {
+        let from = comm.rfind(|c: char| !c.is_ascii_hexdigit())? + 1;
+        let named = comm.as_bytes()[from - 1].is_ascii_alphabetic();
+        (comm.len() == COMM_BYTES && named && comm.len() - from >= LEAST_DIGITS).then_some(from..comm.len())
+    };
+    match digits_of_address(&comm).or_else(cut) {
+        Some(at) => format!("{}-{}", &comm[..at.start], &comm[at.end..]),
+        None => comm,
+    }
 }
 
 /// Which options were given, without their values; the first two arguments are the program and its command.
@@ -386,6 +413,30 @@ mod tests {
         let two =
             ["enx001122aabbcc", "enx001122aabbcd"].map(|n| Addresses::Hashed([7; 16]).device(d(n, "")).name);
         assert_ne!(two[0], two[1]);
+    }
+
+    #[test]
+    fn a_thread_that_is_named_by_a_device_tells_no_address() {
+        let told = |comm: &str| match Addresses::LeftOut
+            .json(Json::Tasks(vec![Task { comm: comm.into(), ..Task::default() }]))
+        {
+            Json::Tasks(all) => all[0].comm.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told("napi/enx0011223"), "napi/enx-");
+        assert_eq!(told("irq/128-wlx00c0"), "irq/128-wlx-");
+        assert_eq!(told("enx001122aabbcc"), "enx-", "a program of this name");
+        for name in [
+            "napi/eth0-8193",
+            "kworker/u16:3-e",
+            "systemd-network",
+            "ksoftirqd/0",
+            "irq/128-eth0",
+            "nginx",
+            "",
+        ] {
+            assert_eq!(told(name), name);
+        }
     }
 
     #[test]

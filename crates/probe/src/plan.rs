@@ -33,7 +33,7 @@ pub(crate) use points::drops_have_sockets;
 pub use networks::decide_wifi;
 pub use often::{clone_cookies, often};
 pub use places::{DOES_NOT_SLEEP, MANY, SLEEPS, decide_programs};
-pub use points::{constants, tracepoint_name, tracepoints};
+pub use points::{constants, point_names, tracepoint_name, tracepoints};
 pub use table::{function, function_table};
 
 #[derive(Debug, thiserror::Error)]

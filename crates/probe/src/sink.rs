@@ -6,7 +6,7 @@ mod profile;
 mod strangers;
 mod wifi;
 
-use crate::app::Sockets;
+use crate::app::{Addresses, Sockets};
 use crate::links::Links;
 use crate::mappings::Mappings;
 use crate::ring::{Raw, Rings};
@@ -74,7 +74,7 @@ pub struct Sink {
     /// Of an application recording.
     pub sockets: Option<Sockets>,
     /// What of user space's own records identifies somebody is treated so.
-    pub identity: crate::app::Addresses,
+    pub identity: Addresses,
     /// Of a profile.
     pub labels: Labels,
     /// Of a recording of radios.
@@ -129,7 +129,7 @@ impl Sink {
                     if let Some(tasks) = tasks {
                         tasks.insert(r.h.pid, task(r));
                     }
-                    state.encoder.process(&process(r));
+                    state.encoder.process(&process(r, identity));
                 }
                 Raw::Program(r) => {
                     if let Some(record) = program(r) {
@@ -160,7 +160,7 @@ impl Sink {
         let state = &mut self.cpus[cpu];
         let (ready, drops, watch) = (&mut self.ready, &mut self.drops, &mut self.watch);
         let (encoder, tasks, strangers) = (&mut state.encoder, &mut self.tasks, &mut self.strangers);
-        let labels = &mut self.labels;
+        let (labels, identity) = (&mut self.labels, &self.identity);
         let mut labelled = 0;
         self.records += rings.drain(cpu, &mut |raw, next| {
             if let Raw::Process(r) = &raw {
@@ -176,7 +176,7 @@ impl Sink {
                 look_at(watch, next, &raw);
             }
             strangers.look(&raw);
-            put(encoder, next, raw, drops);
+            put(encoder, next, raw, drops, identity);
             if encoder.is_full() {
                 ready.extend(encoder.finish());
             }
@@ -259,6 +259,7 @@ impl Sink {
             if let Some(tasks) = &mut self.tasks {
                 tasks.insert(pid, model::meta::Task { at, pid, tgid, comm: comm.clone() });
             }
+            let comm = self.identity.thread(comm);
             state.encoder.process(&model::Process { at, pid, tgid, comm });
             self.records += 1;
             if self.announcers.len() >= MOST_ANNOUNCERS {
@@ -322,7 +323,7 @@ fn look_at(watch: &mut crate::recorder::Watch, next: u64, raw: &Raw<'_>) {
     }
 }
 
-fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, drops: &mut Drops) {
+fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, drops: &mut Drops, identity: &Addresses) {
     let id = |low| full_id(next, low, 32);
     match raw {
         Raw::Call(r) => encoder.call(&model::Call {
@@ -418,7 +419,7 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, drops: &mut Drops) {
             cpu_out: r.cpu_out,
             cpu_in: r.cpu_in,
         }),
-        Raw::Process(r) => encoder.process(&process(r)),
+        Raw::Process(r) => encoder.process(&process(r, identity)),
         Raw::Crossing(_)
         | Raw::Socket(_)
         | Raw::Tcp(_)
@@ -474,8 +475,8 @@ fn program(r: &wire::Program) -> Option<model::ProgramRecord> {
     })
 }
 
-fn process(r: &wire::Process) -> model::Process {
-    model::Process { at: BootNs(r.h.ts as i64), pid: r.h.pid, tgid: r.tgid, comm: comm(r) }
+fn process(r: &wire::Process, identity: &Addresses) -> model::Process {
+    model::Process { at: BootNs(r.h.ts as i64), pid: r.h.pid, tgid: r.tgid, comm: identity.thread(comm(r)) }
 }
 
 fn task(r: &wire::Process) -> model::meta::Task {

@@ -161,11 +161,19 @@ impl Target for Folder {
             Err(Unadded::Busy(Have::Whole)) => Ok(true),
             Err(Unadded::Busy(_)) => refused("another process is sending it"),
             Err(Unadded::Wrong) => refused("it changed while it was sent, or the target's disk is faulty"),
-            Err(Unadded::Full) => Err(Error::Away("the target is full".into())),
+            Err(Unadded::Share(limit)) => Err(full(Some(limit))),
+            Err(Unadded::Full) => Err(full(None)),
             Err(Unadded::Broken(e)) => Err(Error::io(path, "read")(e)),
             Err(Unadded::Own(e)) => Err(e),
         }
     }
+}
+
+/// The target has no room; `share` where it is for this device: most bytes that it may have there.
+fn full(share: Option<u64>) -> Error {
+    Error::Away(share.map_or("the target's disk is full".into(), |most| {
+        format!("this device has its share at the target, {most} bytes; take logs away there, or give it more (--limit of the receiver)")
+    }))
 }
 
 fn open_at(path: &Path, offset: u64) -> Result<File> {

@@ -1,7 +1,7 @@
 //! The receiver's requests through whatever carries bytes both ways: a socket, `ssh`, or `openssl` for TLS. A connection
 //! stays for the next file; one that broke is made anew.
 
-use super::{Access, Target, open_at, words};
+use super::{Access, Target, full, open_at, words};
 use crate::error::{Error, Result};
 use crate::shelf::Item;
 use kpat_http::{Response, Untimed, Wire};
@@ -305,7 +305,7 @@ impl Target for Pipe {
                 },
                 401 | 403 => return Err(Error::Denied("the target does not accept our token".into())),
                 422 => return Err(refused("the data were changed on the way")),
-                507 => return Err(Error::Away("the target is full".into())),
+                507 => return Err(full(answer.header("x-kpat-limit").and_then(|n| n.parse().ok()))),
                 500..=599 => {
                     let status = answer.status;
                     return Err(Error::Away(format!("the target reported an error ({status})")));

@@ -8,7 +8,7 @@ use crate::cli::Cli;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use kpat_probe::mechanism::Mechanism;
-use kpat_probe::{control, kernel, netlink, profile};
+use kpat_probe::{control, kernel, netlink, plan, profile};
 use kpat_query::{Store, verdict};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -194,18 +194,18 @@ fn profiles() -> Vec<Named> {
 }
 
 /// Functions of the running kernel that can be traced, from what was begun.
+/// Functions of this kernel that begin so, and all points.
 fn kernel_functions(begun: &OsStr) -> Vec<Named> {
     let begun = begun.to_string_lossy();
-    // Seventy thousand names are no help.
-    if begun.is_empty() {
-        return Vec::new();
-    }
     let mut names: Vec<String> = match kernel::traceable() {
+        // Seventy thousand names are no help.
+        _ if begun.is_empty() => Vec::new(),
         Some(names) => names.into_keys().filter(|n| n.starts_with(&*begun)).collect(),
         None => {
             kernel::Symbols::running().names().filter(|n| n.starts_with(&*begun)).map(str::to_owned).collect()
         }
     };
+    names.extend(plan::point_names());
     names.sort();
     names.dedup();
     names.into_iter().map(|n| (n, String::new())).collect()

@@ -5,6 +5,7 @@ use crate::btf::{Btf, kind};
 use crate::object::{self, Build, MAX_FUNCS, Side};
 use crate::profile::{self, Selection};
 use kpat_model::functions;
+use std::collections::BTreeSet;
 
 /// Points that are passed right before another one, in the same function or in one that it calls: they add no information,
 /// and cost as much.
@@ -64,6 +65,13 @@ pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tra
 /// Name in the log.
 pub fn tracepoint_name(name: &str) -> String {
     format!("{}:{name}", tracepoint_group(name))
+}
+
+/// The points that a recording of packets can have, by their names in the log; sorted.
+pub fn point_names() -> Vec<String> {
+    let programs = Build::ALL.iter().flat_map(|b| object::tracepoint_programs(*b, Side::Packets));
+    let points = programs.filter(|(program, _)| program.starts_with("point_"));
+    points.map(|(_, name)| tracepoint_name(&name)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn tracepoint_group(name: &str) -> &'static str {

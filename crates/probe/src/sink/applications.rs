@@ -23,7 +23,7 @@ impl Sink {
     pub fn drain_applications(&mut self, rings: &Rings, cpu: usize) {
         self.label_again(cpu);
         let Some(sockets) = &mut self.sockets else { return };
-        let labels = &mut self.labels;
+        let (labels, identity) = (&mut self.labels, &self.identity);
         let mut labelled = 0;
         let (state, ready, strangers) = (&mut self.cpus[cpu], &mut self.ready, &mut self.strangers);
         let latest = sys::boot_now().0 + AHEAD_NS;
@@ -38,7 +38,7 @@ impl Sink {
                         state.encoder.record(&label);
                         labelled += 1;
                     }
-                    state.encoder.process(&process(r));
+                    state.encoder.process(&process(r, identity));
                 }
                 Raw::Socket(r) if labels.is_new(r) => {
                     state.encoder.record(&labels.of_socket(r));

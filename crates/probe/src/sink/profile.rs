@@ -95,7 +95,7 @@ impl Sink {
                     if r.h.pid == r.tgid {
                         mappings.forget(ProcessNumber(r.tgid));
                     }
-                    state.encoder.process(&process(r));
+                    state.encoder.process(&process(r, identity));
                 }
                 Raw::Sample(r) => {
                     if let Some(sample) = sample(r, clocks) {

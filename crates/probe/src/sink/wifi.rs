@@ -43,7 +43,7 @@ impl Sink {
                     if let Some(tasks) = tasks {
                         tasks.insert(r.h.pid, task(r));
                     }
-                    state.encoder.process(&process(r));
+                    state.encoder.process(&process(r, identity));
                 }
                 Raw::Radio(r) => match radios.event(r) {
                     Some(e) => state.encoder.columns(&identity.wifi(e)),

@@ -1,6 +1,7 @@
 //! What processes belong to: user and cgroup, logged once for each process and again where it changed. Of processes that were there before it is read
 //! from /proc; of others it comes with their names from the kernel side, so that also those have it that are over when anybody looks.
 
+use crate::identity::without_address;
 use crate::sys;
 use crate::{kernel, wire};
 use kpat_model::{BootNs, ProcessLabel, ProcessNumber, Record, UseKind};
@@ -169,6 +170,7 @@ impl Labels {
         self.known.insert(process, (known, found.clone()));
         let Found { started, uid, cgroup, name } = found;
         let (path, user) = self.names(uid, cgroup, ProcessNumber(process).pid());
+        let name = if self.without_names { without_address(name) } else { name };
         let started = BootNs(started as i64);
         let label = ProcessLabel { at, process, started, uid, cgroup, path, name, user };
         Some(Record::ProcessLabel(Box::new(label)))
