@@ -97,6 +97,11 @@ class Tool:
         return answer
 
 
+def whole(seconds):
+    """For iperf3, which takes a part of a second for no end."""
+    return str(max(1, round(seconds)))
+
+
 def stream(*how):
     server = subprocess.Popen(inside(RX, *ON_LAST, "iperf3", "-s", "-1", "--forceflush"), stdout=subprocess.PIPE, text=True)
     for line in server.stdout:
@@ -120,8 +125,8 @@ def datagrams(seconds, udpload):
 
 def measure(a, rounds, seconds, save, only_loads=None, only_variants=None):
     loads = {
-        "tcp, writes of 128 KiB": lambda s: stream("-t", str(s)),
-        "tcp, writes of 1 KiB": lambda s: stream("-t", str(s), "-l", "1K"),
+        "tcp, writes of 128 KiB": lambda s: stream("-t", whole(s)),
+        "tcp, writes of 1 KiB": lambda s: stream("-t", whole(s), "-l", "1K"),
         "udp of 64 bytes": lambda s: datagrams(s, a.udpload),
         f"tcp, {a.fixed} in writes of 16 KiB": lambda s: stream("-n", a.fixed.removesuffix("iB").replace(" ", ""), "-l", "16K"),
     }
