@@ -90,25 +90,43 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 }
 
 /*
- * Did another device give it to this one: a tunnel, a VLAN, a bridge? It is then the packet that was last seen on its way, by its sk_buff and its addresses: the next
+ * Datagrams on their way through this host's devices, by sk_buff, with the first device of each: others of their socket may come while one is in that device's
+ * queue. Two with one place: the older one is found as the socket's last.
+ */
+struct on_way {
+	u32 tag;
+	u32 device;
+};
+#define ON_WAY 4096
+struct on_way on_way[ON_WAY] SEC(".bss.on_way");
+
+/*
+ * Did another device give it to this one: a tunnel, a VLAN, a bridge? It is then one that is on its way, by its sk_buff and its addresses: the next
  * datagram may get the same sk_buff, and go to another host by another device. One that goes to the same host comes to the first device again.
  */
 static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app *skb, u64 ip, u32 what)
 {
 	u32 tag = skb_tag((struct sk_buff *)skb);
 	u16 device = address_low(skb->dev) >> 11; /* a page or a half */
+	struct on_way *w = &on_way[tag * 2654435761u >> 20]; /* 12 bits are left */
 
+	if (!e->tcp) {
+		u64 ends = (kread_word(ip) & 0xf0) == 0x40 ? kread_word(ip + 12) : kread_word(ip + 16) + 3 * kread_word(ip + 32);
+
+		tag ^= (u32)(ends * 0x9e3779b97f4a7c15ULL >> 32);
+		if (w->tag == tag && w->device != device) {
+			e->lower = device;
+			return true;
+		}
+		if (w->tag == tag && what == KP_X_TO_DRIVER)
+			return false;
+	}
 	if (what == KP_X_TO_DRIVER) {
 		if (e->device != device)
 			return e->lower == device;
 		if (e->tcp)
 			e->way = tag; /* a segment of it, where the device cannot cut */
 		return false;
-	}
-	if (!e->tcp) {
-		u64 ends = (kread_word(ip) & 0xf0) == 0x40 ? kread_word(ip + 12) : kread_word(ip + 16) + 3 * kread_word(ip + 32);
-
-		tag ^= (u32)(ends * 0x9e3779b97f4a7c15ULL >> 32);
 	}
 	/* A connection has one way, and others of its packets may have come while this one was in the first device's queue. */
 	if (e->device != device && (e->way == tag || (e->tcp && e->lower == device))) {
@@ -117,6 +135,10 @@ static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app 
 	}
 	e->way = tag;
 	e->device = device;
+	if (!e->tcp) {
+		w->tag = tag;
+		w->device = device;
+	}
 	return false;
 }
 

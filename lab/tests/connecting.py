@@ -2,6 +2,7 @@
 with tracepoints. Truth is the generator's own times, ports and errors, and what tshark counts in a capture beside."""
 import json
 import os
+import socket
 import sys
 import time
 import unittest
@@ -57,6 +58,11 @@ time.sleep(60 if stays else 0)
 LATE_NS = 30_000_000
 
 
+def by_mptcp(code: str) -> str:
+    return "import socket; T = socket.socket; socket.socket = lambda *a, **k: T(*a, **k) if a or k else T(socket.AF_INET, socket.SOCK_STREAM, 262)\n" + code.replace(
+        "socket.create_server((sys.argv[1], int(sys.argv[2])))", "socket.socket(); l.bind((sys.argv[1], int(sys.argv[2]))); l.listen()")
+
+
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Connecting(unittest.TestCase):
     def setUp(self):
@@ -68,10 +74,11 @@ class Connecting(unittest.TestCase):
                 sh("ip", "-n", ns, "link", "set", dev, "up")
             sh("ip", "-n", ns, "addr", "add", f"{address}/24", "dev", "v0")
 
-    def run_case(self, address: str, port: int, patience: float, *writes: int, serve=None, dropped_s=0.0) -> dict:
+    def run_case(self, address: str, port: int, patience: float, *writes: int, serve=None, dropped_s=0.0, full=None, mptcp=False) -> dict:
         """What the generator counted; the socket, and why it is slow, as kpat has them; how many SYNs of it the capture has."""
         if serve is not None:
-            server = play.Process("serve", ["ip", "netns", "exec", self.b, sys.executable, "-c", SERVE, THERE, str(PORT), *map(str, serve)], self.dir)
+            code = by_mptcp(SERVE) if mptcp else SERVE
+            server = play.Process("serve", ["ip", "netns", "exec", self.b, sys.executable, "-c", code, THERE, str(PORT), *map(str, serve)], self.dir)
             self.stack.callback(server.stop)
             server.wait_ready(lambda: "ready" in play.text_of(server.stdout), cache.patience())
         capture, log, ready = self.dir / "x.pcap", self.dir / "x.kbl", self.dir / "ready"
@@ -84,15 +91,19 @@ class Connecting(unittest.TestCase):
         record.wait_ready(ready.exists, cache.patience())
         if dropped_s:
             sh("ip", "netns", "exec", self.b, "nft", "add table ip f; add chain ip f i { type filter hook input priority 0; }; add rule ip f i tcp flags syn counter drop")
-        ask = play.Process("ask", ["ip", "netns", "exec", self.a, sys.executable, "-c", ASK, address, str(port), str(patience), *map(str, writes)], self.dir)
+        overflows = lambda: json.loads(sh("ip", "netns", "exec", self.b, "nstat", "-asz", "--json", "TcpExtListenOverflows").stdout)["kernel"]["TcpExtListenOverflows"]
+        before = overflows()
+        ask = play.Process("ask", ["ip", "netns", "exec", self.a, sys.executable, "-c", by_mptcp(ASK) if mptcp else ASK, address, str(port), str(patience), *map(str, writes)], self.dir)
         self.stack.callback(ask.stop)
         if dropped_s:
             # the first two are lost: the third comes 2 to 3 s after the first (tcp_syn_linear_timeouts)
             counted = lambda: sh("ip", "netns", "exec", self.b, "nft", "list", "table", "ip", "f").stdout
             wait_for(lambda: "packets 2 " in counted(), 30, "two SYNs were dropped")
             sh("ip", "netns", "exec", self.b, "nft", "delete", "table", "ip", "f")
+        if full:
+            full(lambda: overflows() - before)
         wait_for(lambda: '"port"' in play.text_of(ask.stdout), 60, "the generator is done")
-        truth = json.loads(play.text_of(ask.stdout).splitlines()[-1])
+        truth = {**json.loads(play.text_of(ask.stdout).splitlines()[-1]), "overflows": overflows() - before}
         if serve and serve[0] < 5:
             wait_for(lambda: server.p.poll() is not None, 30, "the server has reset it")
             truth["reset_ns"] = int(play.text_of(server.stdout).splitlines()[-1])
@@ -104,7 +115,7 @@ class Connecting(unittest.TestCase):
         out = self.dir / "x.kpat"
         sh(self.kpat, "integrate", log, "-o", out, "--force")
         sockets = json.loads(sh(self.kpat, "app", out, "--json").stdout)["sockets"]
-        socket = next(s for s in sockets if (s["peer_addr"], s["peer_port"]) == (address, port))
+        socket = next(s for s in sockets if (s["proto"], s["peer_addr"], s["peer_port"]) == (6, address, port))
         syns = sh("tshark", "-r", capture, "-Y", f"tcp.flags.syn == 1 && tcp.flags.ack == 0 && tcp.srcport == {truth['port']}", "-T", "fields", "-e", "frame.number")
         frames = sh("tshark", "-r", capture, "-Y", f"tcp.port == {truth['port']}", "-T", "fields", "-e", "frame.number")
         why = json.loads(sh(self.kpat, "why", socket["socket_id"], out, "--json").stdout)
@@ -152,6 +163,55 @@ class Connecting(unittest.TestCase):
         # the handshake, and until the last write was read
         self.assertAlmostEqual(why["whole_ns"], truth["connect_ns"] + truth["at"][-1] - truth["at"][0], delta=2 * LATE_NS)
         self.assertAlmostEqual(sum(r["stages"].values()), why["whole_ns"], delta=len(r["stages"]))
+
+    def test_a_full_queue_of_the_listener(self):
+        """SYNs that it does not answer are delivered to it; it answers one that is sent again when there is room."""
+        held = """
+import socket, sys, time
+l = socket.socket()
+l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+l.bind((sys.argv[1], int(sys.argv[2])))
+l.listen(0)
+full = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    c, _ = l.accept()
+    while c.recv(1 << 16):
+        pass
+"""
+        fifo = self.dir / "accept"
+        os.mkfifo(fifo)
+        code = f"import os, sys; os.dup2(os.open({str(fifo)!r}, os.O_RDWR), 0); exec(compile({held!r}, 'held', 'exec'))"
+        server = play.Process("serve", ["ip", "netns", "exec", self.b, sys.executable, "-c", code, THERE, str(PORT)], self.dir)
+        self.stack.callback(server.stop)
+        server.wait_ready(lambda: "ready" in play.text_of(server.stdout), cache.patience())
+
+        def accepts(counted) -> None:
+            wait_for(lambda: counted() >= 2, 30, "two SYNs found it full")
+            fifo.write_text("\n")
+
+        r = self.run_case(THERE, PORT, 0, *[1000] * 5, full=accepts)
+        truth, why = r["truth"], r["why"]
+        self.assertEqual((why["first"], why["certain"], why["writes"]), ("handshake", True, 5), r["text"])
+        self.assertAlmostEqual(r["stages"]["handshake"], truth["connect_ns"], delta=LATE_NS)
+        self.assertEqual((why["syns_again"] + 1, truth["overflows"]), (r["syns"], r["syns"] - 1))
+        self.assertIn(f"its SYN was delivered, and the listener did not answer; {truth['overflows']} times, first packet ", r["text"])
+
+    def test_what_never_writes_was_connected(self):
+        r = self.run_case(THERE, PORT, 0, serve=())
+        self.assertEqual((r["truth"]["error"], r["why"]["first"], r["why"]["connected"], r["why"]["unwritten_bytes"]), (None, "handshake", True, 0), r["text"])
+        self.assertIn("until it was connected", r["text"])
+
+    def test_what_an_mptcp_socket_wrote_is_not_its_connections(self):
+        """Its bytes are the other socket's, and the connection was made."""
+        try:
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_MPTCP).close()
+        except OSError as e:
+            self.skipTest(f"this kernel has no MPTCP: {e}")
+        r = self.run_case(THERE, PORT, 0, 500, 700, 700, serve=(60,), mptcp=True)
+        self.assertEqual((r["why"]["connected"], r["why"]["writes"], r["why"]["unwritten_bytes"]), (True, 0, 1900), r["text"])
+        self.assertIn("TCP was given 1.9 KiB: of MPTCP, the writes are its own socket's", " ".join(r["text"].split()))
 
     def test_reset(self):
         """Of what the peer never read, it waited until the reset, and not until the log ended."""

@@ -155,6 +155,39 @@ class Stacked(unittest.TestCase):
         self.address("br0")
         self.judge("bridge")
 
+    def test_datagrams_that_wait_in_the_queue_above_or_below(self):
+        """Others of their socket come meanwhile; and the device above says that it has given them away while they are in the queue of the one below."""
+        rate, size, sent = 2_000_000, 1042, 40
+        for dev in ("br0", "u0"):
+            with self.subTest(dev):
+                try:
+                    self.ends()
+                    for ns in (self.a, self.b):
+                        sh("ip", "-n", ns, "link", "add", "br0", "type", "bridge")
+                        sh("ip", "-n", ns, "link", "set", "u0", "master", "br0")
+                    self.address("br0")
+                    sh("ip", "netns", "exec", self.a, "ping", "-qc", "1", "-W", "5", "10.77.0.2")
+                    sh("tc", "-n", self.a, "qdisc", "add", "dev", dev, "root", "tbf", "rate", rate, "burst", "3kb", "latency", "5s")
+                    log, out = self.dir / "x.kbl", self.dir / "x.kpat"
+                    send = f'import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); [s.sendto(bytes({size - 42}), ("10.77.0.2", 7)) for i in range({sent})]; time.sleep(1)'
+                    sh(self.kpat, "record", "-p", "path,app", "--mechanism", "tracepoint", "--netns", self.a, "--netns", self.b, "-f", "udp", "--no-cost", "-o", log, "--", "ip", "netns", "exec", self.a, sys.executable, "-c", send)
+                    sh(self.kpat, "integrate", log, "-o", out)
+                    sockets = json.loads(sh(self.kpat, "app", out, "--json", "-n", "0").stdout)["sockets"]
+                    crossings = next(s for s in sockets if s["proto"] == 17 and s["sent_bytes"])["crossings"]
+                    self.assertEqual([crossings[what]["frames"] for what in ("to-device", "to-driver")], [sent, sent], dev)
+                    # Each packet's own wait is in a queue, and the last one's is as long as the bytes before it take.
+                    packets = json.loads(sh(self.kpat, "packet", f"1-{sent}", out, "--json").stdout)["packets"]
+                    calls = lambda of: [c for call in of for c in (call, *calls(call.get("children", [])))]
+                    waits = [max((h for c in calls(p["calls"]) if (h := c["handover"])), key=lambda h: h["wait_ns"]) for p in packets if any(f["fields"].get("dport") == 7 for f in p["footprints"])]
+                    longest = max(waits, key=lambda h: h["wait_ns"])
+                    truth = ((sent - 1) * size - 3 * 1024) * 8 * 1_000_000_000 // rate
+                    print(f"stacked, {dev}: the longest wait {longest}, truth {truth} ns", file=sys.stderr, flush=True)
+                    self.assertEqual(longest["kind"], "qdisc")
+                    self.assertAlmostEqual(longest["wait_ns"], truth, delta=0.15 * truth)
+                    self.assertLessEqual({h["kind"] for h in waits if h["wait_ns"] > 10_000_000}, {"qdisc"})
+                finally:
+                    self.stack.close()
+
     def test_what_waits_in_the_queue_below_waits_in_a_queue(self):
         self.ends()
         if not self.above(ABOVE["vxlan"]):

@@ -120,6 +120,23 @@ class Translated(unittest.TestCase):
         self.service()
         self.judge(self.host, "10.96.0.10", [self.client], 0)
 
+    def leaves_by_another_address(self) -> None:
+        sh("ip", "-n", self.client, "addr", "add", "10.95.0.9/24", "dev", "v0")
+        self.nft(self.client, "add chain ip n q { type nat hook postrouting priority 100; }", "add rule ip n q oifname v0 meta l4proto tcp snat to 10.95.0.9:20000-20010")
+        self.nft(self.host, "add chain ip n p { type nat hook prerouting priority -100; }", "add rule ip n p tcp dport 80 redirect to :8080")
+
+    def test_a_source_address_by_which_all_leaves(self):
+        self.leaves_by_another_address()
+        self.judge(self.host, "10.95.0.2", [self.client, self.host], 3)
+
+    def test_a_source_address_of_which_the_client_alone_is_recorded(self):
+        self.leaves_by_another_address()
+        self.judge(self.host, "10.95.0.2", [self.client], 0)
+
+    def test_a_source_address_of_which_the_server_alone_is_recorded(self):
+        self.leaves_by_another_address()
+        self.judge(self.host, "10.95.0.2", [self.host], 0)
+
     def test_a_containers_published_port(self):
         self.link(self.inside, "e0", "172.18.0.2/16", self.host, "vc", None)
         for words in (["add", "d0", "type", "bridge"], ["set", "vc", "master", "d0"], ["set", "d0", "up"]):

@@ -5,7 +5,8 @@
 //! have for nothing.
 
 use crate::carried::{
-    AskedOf, BytesOfCall, Place, SegmentOf, bytes_of_stream, first_byte, is_for_many, is_reassembled, nearest,
+    AskedOf, BytesOfCall, Place, SegmentOf, bytes_of_stream, ends_at_socket, first_byte, is_for_many,
+    is_reassembled, nearest,
 };
 use crate::codes::call_flag;
 use crate::error::{Error, Result};
@@ -122,6 +123,16 @@ impl CarriedByAll {
 /// Takes a packet's calls, whether they read, and the place of their socket.
 type Give<'a> = dyn FnMut(i64, bool, u32, &[BytesOfCall]) + 'a;
 
+/// What a packet's row tells of it.
+#[derive(Clone, Copy)]
+struct Life {
+    first_ns: i64,
+    last_ns: i64,
+    proto: i64,
+    /// It began, and it ended, at a socket of this host.
+    at_socket: [bool; 2],
+}
+
 /// What footprints tell of a TCP packet.
 #[derive(Clone, Copy, Default)]
 struct Segment {
@@ -168,15 +179,18 @@ impl Store {
         Ok(ends)
     }
 
-    /// First and last moment and protocol of packets, by number.
-    fn lives(&self) -> Result<Map<i64, (i64, i64, i64)>> {
+    fn lives(&self) -> Result<Map<i64, Life>> {
         let table = self.table::<PacketRow>()?;
-        let mut out: Map<i64, (i64, i64, i64)> = Map::default();
+        let mut out: Map<i64, Life> = Map::default();
         for group in 0..table.groups() {
-            let [ids, first, last, proto] =
-                ["packet_id", "first_ns", "last_ns", "proto"].map(|column| table.ints(group, column));
-            let (ids, first, last, proto) = (ids?, first?, last?, proto?);
-            out.extend((0..ids.len()).map(|i| (ids[i], (first[i], last[i], proto[i]))));
+            let columns = ["packet_id", "first_ns", "last_ns", "proto", "if_in", "verdict"];
+            let [ids, first, last, proto, if_in, verdict] = columns.map(|column| table.ints(group, column));
+            let (ids, first, last, proto, if_in, verdict) = (ids?, first?, last?, proto?, if_in?, verdict?);
+            out.extend((0..ids.len()).map(|i| {
+                let at_socket = |sent| ends_at_socket(sent, if_in[i] != NULL, verdict[i] as i32);
+                let at_socket = [at_socket(true), at_socket(false)];
+                (ids[i], Life { first_ns: first[i], last_ns: last[i], proto: proto[i], at_socket })
+            }));
         }
         Ok(out)
     }
@@ -200,7 +214,7 @@ impl Store {
         &self,
         ends: &mut Ends,
         known: &mut HashMap<String, u32>,
-        lives: &Map<i64, (i64, i64, i64)>,
+        lives: &Map<i64, Life>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
         give: &mut Give<'_>,
     ) -> Result<()> {
@@ -243,7 +257,7 @@ impl Store {
                     });
                     let (Some(sport), Some(dport)) = (f.sport, f.dport) else { continue };
                     let (src, dst) = ((f.ip_src.as_deref(), sport), (f.ip_dst.as_deref(), dport));
-                    let Some(&(first, last, _)) = lives.get(&f.packet_id) else { continue };
+                    let Some(life) = lives.get(&f.packet_id) else { continue };
                     for (end, (key, sent)) in
                         segment.ends.iter_mut().zip([((src, dst), true), ((dst, src), false)])
                     {
@@ -253,12 +267,18 @@ impl Store {
                         let bytes = segment.payload_bytes;
                         let those = between.get(&key).map_or(&[][..], Vec::as_slice);
                         let of = those.iter().map(|place| &sockets[*place as usize]);
-                        let of_end = SegmentOf { first_ns: first, last_ns: last, seq: seq as u32, sent };
+                        let of_end = SegmentOf {
+                            first_ns: life.first_ns,
+                            last_ns: life.last_ns,
+                            seq: seq as u32,
+                            sent,
+                        };
                         let found = nearest(of, of_end).map(|s| s.socket_id);
                         let place = those.iter().find(|p| Some(sockets[**p as usize].socket_id) == found);
-                        let place = place
-                            .copied()
-                            .or_else(|| all.translated(key.0, key.1, |s| of_end.is_of(s, bytes)));
+                        let ended_here = life.at_socket[usize::from(!sent)];
+                        let translated =
+                            || all.translated(key.0, key.1, ended_here, |s| of_end.is_of(s, bytes));
+                        let place = place.copied().or_else(translated);
                         *end = place.map(|place| (place, seq as u32));
                     }
                 }
@@ -269,7 +289,7 @@ impl Store {
         let of_streams = [Crossing::ToTransport, Crossing::Recv, Crossing::Acked].map(|c| c as i64);
         let streams = self.all_streams(&|socket, c| of_streams.contains(&c) && tcp.contains(&socket))?;
         for (packet, s) in segments {
-            let (first_ns, last_ns, _) = lives[&packet];
+            let Life { first_ns, last_ns, .. } = lives[&packet];
             let mut both = BothEnds::default();
             for (i, end) in s.ends.into_iter().enumerate() {
                 let Some((place, seq)) = end else { continue };
@@ -372,7 +392,7 @@ impl Store {
         &self,
         ends: &mut Ends,
         known: &mut HashMap<String, u32>,
-        lives: &Map<i64, (i64, i64, i64)>,
+        lives: &Map<i64, Life>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
         give: &mut Give<'_>,
     ) -> Result<()> {
@@ -383,7 +403,7 @@ impl Store {
         }
         let datagrams = self.all_datagrams(&|socket| by_id.contains_key(&socket))?;
         let sockets = self.sockets()?;
-        let of_other = |p: i64| lives.get(&p).is_some_and(|l| l.2 != i64::from(TCP));
+        let of_other = |p: i64| lives.get(&p).is_some_and(|l| l.proto != i64::from(TCP));
         let places = self.places_of_datagrams(&of_other, progress)?;
         let tags = self.tags_of_listed(&places)?;
         let many = self.for_many()?;
@@ -405,7 +425,7 @@ impl Store {
             }
             let tags = tags.get(packet).map_or(&[][..], Vec::as_slice);
             let Some(place) = Place::of(self.function_name(call.func_id), call, tags) else { continue };
-            let (first_ns, _, proto) = lives[packet];
+            let Life { first_ns, proto, .. } = lives[packet];
             let mut both = ends.of(*packet);
             let mut own: Vec<(u32, Vec<BytesOfCall>)> = Vec::new();
             if place.sent() && both.writer.is_some_and(|e| e.has_calls) {
@@ -455,7 +475,7 @@ impl Store {
         for (socket, of) in &datagrams {
             let Some(place) = by_id.get(socket) else { continue };
             for (packet, at_ns, calls) in of.dropped() {
-                let first_ns = lives.get(&packet).map_or(at_ns, |l| l.0);
+                let first_ns = lives.get(&packet).map_or(at_ns, |l| l.first_ns);
                 let mut end = ends.end(self, known, *place, calls.first().and_then(|c| c.pid), first_ns);
                 end.has_calls = !calls.is_empty();
                 give(packet, false, *place as u32, &calls);
@@ -468,7 +488,7 @@ impl Store {
             let Some((end, calls)) = reads.get(&whole) else { continue };
             let mut both = ends.of(part);
             if both.reader.is_none_or(|e| !e.has_calls) {
-                let wait_ns = read_after(calls, 0, lives.get(&part).map_or(0, |l| l.0));
+                let wait_ns = read_after(calls, 0, lives.get(&part).map_or(0, |l| l.first_ns));
                 both.reader = Some(End { wait_ns, ..*end });
                 give(part, true, end.socket, calls);
                 ends.of.insert(part, both);

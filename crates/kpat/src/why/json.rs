@@ -74,7 +74,7 @@ pub fn value(logs: &[OfDevice], w: &Why) -> Value {
         "stages": rows, "writes": w.writes(), "left_out": w.left_out, "ends": ends, "write_bytes": spread(&w.write_bytes),
         "took_ns": spread(&w.took_ns), "slowest": w.slowest.iter().map(line).collect::<Vec<_>>(),
         "pauses": w.pauses, "answered": w.answered, "tcp_states": w.states, "repairs_ns": w.repairs_ns, "sent_again": w.again,
-        "syns_again": w.syns_again, "refused": w.refused, "opening": opening(logs, w), "error": w.sender.error.map(app::errno),
+        "syns_again": w.syns_again, "refused": w.refused, "connected": w.connected, "unwritten_bytes": w.unwritten_bytes, "opening": opening(logs, w), "error": w.sender.error.map(app::errno),
         "fq_paces": w.fq_paces, "pacing_unknown": w.pacing_unknown, "begins_unknown": w.begins_unknown, "events_lost": w.lost,
     })
 }

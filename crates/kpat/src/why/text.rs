@@ -30,6 +30,7 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
     }
     let has = |stage: Stage| w.stages.iter().any(|s| s.stage == stage);
     let what = match (has(Stage::Handshake), w.writes() > 0) {
+        (_, false) if w.connected => "from when it began to connect until it was connected",
         (_, false) => "from when it began to connect until it gave up, or the log ended",
         (true, _) => {
             "from when it began to connect until the last write was over; each moment counts once, divided among the writes then under way"
@@ -42,7 +43,7 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
     if let Some(error) = w.sender.error {
         facts.add("ended by", app::error_in_words(error));
     }
-    facts.add("writes", if w.writes() > 0 { writes(w) } else { "none".to_owned() });
+    facts.add("writes", if w.writes() > 0 { writes(w) } else { no_writes(w) });
     if let Some(c) = &w.clock {
         let text = format!(
             "the peer's is another kernel's: related by what the two sent each other, ± {}, by which the way between them may be shorter or longer",
@@ -123,11 +124,12 @@ fn opening(logs: &[OfDevice], w: &Why) -> Option<String> {
         device => format!("packet {} of {device}", o.packet),
     };
     let refusal = w.opening.refusals.first().map(named);
-    if let Some((first, times)) = w.opening.dropped() {
-        let mut text = named(first);
-        if times > 1 {
-            text = format!("{times} times, first {text}");
-        }
+    let times = |first: &Opener, times: usize| match times {
+        1 => named(first),
+        _ => format!("{times} times, first {}", named(first)),
+    };
+    if let Some((first, dropped)) = w.opening.dropped() {
+        let mut text = times(first, dropped);
         if !first.reason.is_empty() {
             text += &format!(": {}", first.reason);
         }
@@ -139,7 +141,17 @@ fn opening(logs: &[OfDevice], w: &Why) -> Option<String> {
             None => text,
         });
     }
-    refusal.or_else(|| w.opening.unanswered().map(named))
+    refusal.or_else(|| w.opening.unanswered().map(|(first, of)| times(first, of)))
+}
+
+fn no_writes(w: &Why) -> String {
+    if w.unwritten_bytes == 0 {
+        return "none".to_owned();
+    }
+    format!(
+        "none in the log, though TCP was given {}: of MPTCP, the writes are its own socket's (kpat app), and which connection carried them is not recorded",
+        bytes(w.unwritten_bytes as u64)
+    )
 }
 
 fn writes(w: &Why) -> String {

@@ -44,8 +44,16 @@ const OPEN_CALLS: usize = 4096;
 /// Tables of the kernel side whose entries are about a moment: packets and datagrams under way by their addresses, which are
 /// used again, when tasks went off the CPU, what a CPU was interrupted by.
 /// A function's address may be another's after its module was unloaded.
-const OF_THE_MOMENT: [&str; 7] =
-    [".bss.arrivals", ".bss.firsts", ".data.packets", ".data.tasks", ".data.ctx", ".data.cookies", "withins"];
+const OF_THE_MOMENT: [&str; 8] = [
+    ".bss.arrivals",
+    ".bss.firsts",
+    ".bss.on_way",
+    ".data.packets",
+    ".data.tasks",
+    ".data.ctx",
+    ".data.cookies",
+    "withins",
+];
 
 /// What is to be loaded: decided, and nothing done yet.
 pub(super) struct Decided {

@@ -12,7 +12,7 @@
 
 use super::connections::pairs_of;
 use super::given_on;
-use super::limits::{Held, repairs};
+use super::limits::{Held, repairs, timed_out};
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 /// TCP_SYN_SENT of include/net/tcp_states.h.
 const SYN_SENT: i32 = 2;
 /// States in which the end of the stream, which has a number of its own, was not given to TCP: TCP_ESTABLISHED, TCP_SYN_SENT, TCP_SYN_RECV, TCP_CLOSE_WAIT.
-const WITHOUT_END: [i32; 4] = [1, SYN_SENT, 3, 8];
+pub(crate) const WITHOUT_END: [i32; 4] = [1, SYN_SENT, 3, 8];
 /// `enum tcp_chrono` of include/linux/tcp.h.
 const RWND_LIMITED: i32 = 2;
 const SNDBUF_LIMITED: i32 = 3;
@@ -310,6 +310,7 @@ fn held(o: &Open, state: &TcpStateRow) -> Held {
         RWND_LIMITED if o.unread => Held::Reader,
         RWND_LIMITED => Held::ReceiveWindow,
         _ if !unacked && !wants => Held::Application,
+        _ if timed_out(state) && unacked => Held::Retransmission,
         SNDBUF_LIMITED => Held::SendBuffer,
         _ if !unsent && state.lost_out == 0 => match o.call {
             Call::Refused => Held::SendBuffer,

@@ -6,6 +6,7 @@ use kpat_store::tables::TcpStateRow;
 
 /// TCP_CA_Recovery of include/uapi/linux/tcp.h; behind it comes Loss.
 const RECOVERY: i32 = 3;
+const LOSS: i32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Held {
@@ -63,6 +64,12 @@ impl Held {
 /// Is it sending lost segments again?
 pub(super) fn repairs(state: &TcpStateRow) -> bool {
     state.ca_state >= RECOVERY
+}
+
+/// Has a timer sent again what was first of all that was lost, and nothing been acknowledged since? The timer leaves a window of one segment
+/// (`tcp_enter_loss`), and what is acknowledged opens it.
+pub(super) fn timed_out(state: &TcpStateRow) -> bool {
+    state.ca_state == LOSS && state.snd_cwnd <= 1
 }
 
 /// What held a TCP sender back, of the time over which its state is known.

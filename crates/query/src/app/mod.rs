@@ -17,7 +17,7 @@ mod ways;
 use crate::abreast::Progress;
 use crate::error::{Error, Result};
 use crate::store::Store;
-pub(crate) use follow::{Follow, Span};
+pub(crate) use follow::{Follow, Span, WITHOUT_END};
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};

@@ -118,6 +118,11 @@ pub(crate) fn nearest<'a>(
     rated.min_by_key(|(key, _)| *key).map(|(_, s)| s)
 }
 
+/// Did a packet begin (`sent`) or end at a socket of this host?
+pub(crate) fn ends_at_socket(sent: bool, was_received: bool, verdict: i32) -> bool {
+    if sent { !was_received } else { verdict == crate::codes::verdict::DELIVERED }
+}
+
 /// Number of the first byte of a segment: a SYN has one of its own, before its data (TCP Fast Open, RFC 7413).
 pub(crate) fn first_byte(seq: i64, flags: i64) -> i64 {
     const SYN: i64 = 2;
@@ -192,7 +197,9 @@ impl Store {
             let (src, dst) = ((f.ip_src.clone(), sport), (f.ip_dst.clone(), dport));
             let translated = |own: &(Option<String>, i32), peer: &(Option<String>, i32), sent| {
                 let (own, peer) = ((own.0.as_deref(), own.1), (peer.0.as_deref(), peer.1));
-                let place = sockets.translated(own, peer, |s| segment(sent).is_of(s, payload_bytes))?;
+                let ended_here = ends_at_socket(sent, d.packet.if_in.is_some(), d.packet.verdict);
+                let place =
+                    sockets.translated(own, peer, ended_here, |s| segment(sent).is_of(s, payload_bytes))?;
                 Some(&sockets.rows[place as usize])
             };
             if out.written.is_none()

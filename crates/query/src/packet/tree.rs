@@ -126,6 +126,8 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
     let mut before: Option<usize> = None;
     // Put into a backlog and not yet seen to be taken out: the place that did it.
     let mut queued: Option<usize> = None;
+    // The same of a device's queue. The device above may say meanwhile that it has given it away.
+    let mut in_qdisc: Option<usize> = None;
     for i in 0..rows.len() {
         // What cut in on the packet's call is not where the packet went.
         if root_of[i] != i || rows[i].flags & call_flag::WITHIN != 0 {
@@ -134,6 +136,7 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
         let last_with =
             |role: u32| members[i].iter().rev().copied().find(|&k| names.role(&rows[k]).has(role));
         let taken = members[i].iter().copied().find(|&k| takes_from_backlog(names.role(&rows[k])));
+        let leaves = members[i].iter().copied().find(|&k| names.role(&rows[k]).has(QDISC_OUT | XMIT));
         if let Some(b) = before {
             let (from_ns, to_ns) = (end_ns(&rows[b]), rows[i].entry_ns);
             // Within another tree's time it was interrupted into, not handed over.
@@ -143,7 +146,12 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
                 };
                 let (kind, from, to) = match (queued, taken) {
                     (Some(from), Some(to)) => (HandoverKind::Backlog, from, to),
-                    _ => kind_of(rows, b, i, &kind_by),
+                    _ => match (kind_of(rows, b, i, &kind_by), in_qdisc, leaves) {
+                        ((kind, ..), Some(from), Some(to)) if is_context(kind) => {
+                            (HandoverKind::Qdisc, from, to)
+                        }
+                        (found, ..) => found,
+                    },
                 };
                 // Without a return it may still be in that call.
                 let known = kind != HandoverKind::Unrecorded || rows[b].flags & call_flag::ENTRY_ONLY == 0;
@@ -161,11 +169,21 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
             queued = None;
         }
         queued = last_with(BACKLOG_IN).or(queued);
+        if leaves.is_some() {
+            in_qdisc = None;
+        }
+        in_qdisc = last_with(QDISC_IN).filter(|q| last_with(XMIT).is_none_or(|x| x < *q)).or(in_qdisc);
         if before.is_none_or(|b| end_ns(&rows[i]) >= end_ns(&rows[b])) {
             before = Some(i);
         }
     }
     out
+}
+
+/// Nothing but the contexts of both ends tells.
+fn is_context(kind: HandoverKind) -> bool {
+    use HandoverKind::*;
+    matches!(kind, Softirq | OtherCpu | Scheduled | Unrecorded)
 }
 
 /// Received, and not by being put into a backlog: `netif_rx` both receives and queues, its tracepoints too.

@@ -18,7 +18,7 @@ pub(crate) struct Sockets {
     by_id: Map<i64, u32>,
     /// Places in `rows`.
     by_ends: HashMap<(i32, End, End), Vec<u32>>,
-    /// Those that sent or received something, by what translation leaves: their own end; their own address and the other end. As hashes.
+    /// Those that sent or received something, by what translation leaves: their own end; their own address and the other end; the other end. As hashes.
     by_part: HashMap<u64, Vec<u32>>,
 }
 
@@ -31,9 +31,9 @@ fn part(of: &dyn Fn(&mut DefaultHasher)) -> u64 {
     hasher.finish()
 }
 
-/// What of a socket's ends a translated packet still has: all of its own, or all but the port of its own.
-fn parts(own: (Option<&str>, i32), peer: (Option<&str>, i32)) -> [u64; 2] {
-    [part(&|h| (0, own).hash(h)), part(&|h| (1, own.0, peer).hash(h))]
+/// What of a socket's ends a translated packet still has: all of its own, or all but the port of its own, or only the other one.
+fn parts(own: (Option<&str>, i32), peer: (Option<&str>, i32)) -> [u64; 3] {
+    [part(&|h| (0, own).hash(h)), part(&|h| (1, own.0, peer).hash(h)), part(&|h| (2, peer).hash(h))]
 }
 
 impl Sockets {
@@ -59,26 +59,34 @@ impl Sockets {
         self.by_id.get(&socket_id).map(|i| &self.rows[*i as usize])
     }
 
-    /// Place of the only socket that has these bytes although its addresses are others: `own` and `peer` are the packet's.
+    /// Place of the only socket that has these bytes although its addresses are others: `own` and `peer` are the packet's. `ended_here`: it began, or ended, at a
+    /// socket of this host, so that where its own end is the one that is translated (a source address by which all leaves), the other end is enough.
     pub fn translated(
         &self,
         own: (Option<&str>, i32),
         peer: (Option<&str>, i32),
+        ended_here: bool,
         has_bytes: impl Fn(&SocketRow) -> bool,
     ) -> Option<u32> {
-        let mut found = None;
-        for place in parts(own, peer).iter().filter_map(|p| self.by_part.get(p)).flatten() {
-            let s = &self.rows[*place as usize];
+        let [all_own, address, other] = parts(own, peer);
+        let fits = |s: &SocketRow| {
             let has_own = s.local_addr.as_deref() == own.0 && s.local_port == own.1;
-            let has_peer = (s.peer_addr.as_deref(), s.peer_port) == peer && s.local_addr.as_deref() == own.0;
-            if (has_own || has_peer) && has_bytes(s) && found != Some(*place) {
-                if found.is_some() {
-                    return None;
-                }
-                found = Some(*place);
-            }
+            let has_peer = (s.peer_addr.as_deref(), s.peer_port) == peer;
+            has_own || has_peer && (ended_here || s.local_addr.as_deref() == own.0)
+        };
+        let near = self.only(&[all_own, address], |s| fits(s) && has_bytes(s));
+        match near {
+            None if ended_here => self.only(&[other], |s| fits(s) && has_bytes(s)).flatten(),
+            near => near.flatten(),
         }
-        found
+    }
+
+    /// Place of the only socket with one of these parts for which this holds; `Some(None)`: there are several.
+    fn only(&self, parts: &[u64], fits: impl Fn(&SocketRow) -> bool) -> Option<Option<u32>> {
+        let all = parts.iter().filter_map(|p| self.by_part.get(p)).flatten();
+        let mut those = all.copied().filter(|place| fits(&self.rows[*place as usize]));
+        let first = those.next()?;
+        Some(those.all(|place| place == first).then_some(first))
     }
 
     /// Those between two ends, in the order of the table.

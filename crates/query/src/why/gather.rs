@@ -2,7 +2,7 @@
 
 use crate::abreast::Progress;
 use crate::app::connections::{Clock, Life, Lives, STAGES, is_received};
-use crate::app::{Follow, Held, Moment, Span, given_on, in_order};
+use crate::app::{Follow, Held, Moment, Span, WITHOUT_END, given_on, in_order};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use kpat_model::Crossing;
@@ -19,6 +19,8 @@ const FROM_NETWORK: i32 = Crossing::FromNetwork as i32;
 /// TCP_ESTABLISHED, TCP_SYN_SENT, TCP_SYN_RECV of include/net/tcp_states.h: neither end has closed it.
 const SYN_SENT: i32 = 2;
 const OPEN: [i32; 3] = [1, SYN_SENT, 3];
+/// TCP_SYN_SENT, TCP_SYN_RECV, TCP_CLOSE, TCP_LISTEN, TCP_NEW_SYN_RECV: it is not, or no more.
+const UNCONNECTED: [i32; 5] = [SYN_SENT, 3, 7, 10, 12];
 /// Of the flags (RFC 9293, section 3.1).
 const RST: i32 = 4;
 
@@ -85,6 +87,10 @@ pub(super) struct Gathered {
     /// When either end reset the connection.
     pub reset_ns: Option<i64>,
     pub states: u64,
+    /// The handshake was over.
+    pub connected: bool,
+    /// What TCP had been given when its state was last logged, by its numbers.
+    pub given_bytes: i64,
     pub again: u64,
     pub syns_again: u64,
     pub fq_paces: bool,
@@ -282,6 +288,12 @@ pub(super) fn gather(
                 if own {
                     out.states += 1;
                     connected |= s.state != SYN_SENT;
+                    out.connected |= !UNCONNECTED.contains(&s.state);
+                    if let Some(start) = sender.sent_seq.filter(|_| out.connected) {
+                        let end = u32::from(!WITHOUT_END.contains(&s.state));
+                        let given = (s.write_seq as u32).wrapping_sub(start as u32).wrapping_sub(end);
+                        out.given_bytes = out.given_bytes.max(i64::from(given as i32));
+                    }
                     out.mss = out.mss.max(s.mss);
                     out.fq_paces |= s.pacing == Some(BY_FQ) && s.pacing_bytes_s.is_some();
                     spans.iter().flatten().for_each(|s| add(&mut out.held, s, entered > left));
@@ -310,8 +322,11 @@ pub(super) fn gather(
         pass(rest.as_moment(), &mut out)?;
     }
     // What nobody has read, and what was not sent, of a connection that goes on: until the log ends.
-    if connected && !closed && elsewhere.is_none() && store.end_ns() > out.last_ns {
-        out.last_ns = store.end_ns();
+    // With a log at each end until the first of them ends: what the other would have had to tell is missing then.
+    let there_ns = elsewhere.map_or(i64::MAX, |e| e.clock.first(e.store.end_ns()));
+    let end_ns = store.end_ns().min(there_ns);
+    if connected && !closed && end_ns > out.last_ns {
+        out.last_ns = end_ns;
         let last = follow.until(sender.socket_id, out.last_ns);
         last.iter().for_each(|s| add(&mut out.held, s, entered > left));
     }

@@ -247,6 +247,10 @@ pub struct Why {
     pub opening: Opening,
     /// A reset answered its SYN.
     pub refused: bool,
+    /// Its handshake was over.
+    pub connected: bool,
+    /// What TCP was given that no write in the log has, where none has any: MPTCP's connections are given theirs by its own socket.
+    pub unwritten_bytes: i64,
     /// fq paces this socket: what waits in the queue may wait for its rate.
     pub fq_paces: bool,
     /// It is not in the log whether TCP paces.

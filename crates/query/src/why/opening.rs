@@ -14,7 +14,8 @@ use std::ops::RangeInclusive;
 const SYN: i64 = 2;
 const RST: i64 = 4;
 const ACK: i64 = 16;
-/// A socket says that it connects when its SYN is about to be made, and its last state may be older than what ended it.
+/// A listener answers within this time. The same for the socket that connects: it
+/// says so when its SYN is about to be made, and its last state may be older than what ended it.
 const BESIDE_NS: i64 = 5_000_000;
 
 /// A packet of the opening.
@@ -23,6 +24,9 @@ pub struct Opener {
     /// Place of the host in whose log it is, and its number there.
     pub host: usize,
     pub packet: i64,
+    /// First and last seen there. Boot clock of that host.
+    pub first_ns: i64,
+    pub last_ns: i64,
     pub verdict: i32,
     /// How often it was dropped, whatever became of it at last: what is sent again may lie in the same buffer, and is one packet then.
     pub drops: usize,
@@ -61,10 +65,21 @@ impl Opening {
         self.syns.is_empty() && self.answers.is_empty() && self.refusals.is_empty()
     }
 
-    /// A SYN that came to the other end's transport layer, of which nothing came back: a listener whose queue is full does not answer.
-    pub fn unanswered(&self) -> Option<&Opener> {
-        let nothing = self.answers.is_empty() && self.refusals.is_empty();
-        self.syns.iter().find(|o| o.verdict == verdict::DELIVERED).filter(|_| nothing)
+    /// The first SYN that came to the other end's transport layer and of which nothing came back, and how many of them did: a listener whose queue is
+    /// full does not answer. One that is sent again may be answered.
+    pub fn unanswered(&self) -> Option<(&Opener, usize)> {
+        let mut came: Vec<&Opener> = self.syns.iter().filter(|o| o.verdict == verdict::DELIVERED).collect();
+        came.sort_by_key(|o| (o.host, o.last_ns));
+        let replies = || self.answers.iter().chain(&self.refusals);
+        let beside = |n: Option<usize>, host| n.and_then(|n| came.get(n)).filter(|o| o.host == host);
+        let mut silent = came.iter().enumerate().filter(|(n, o)| {
+            // An answer is made before its SYN is freed, or where that is not seen, soon after it came.
+            let after = beside(n.checked_sub(1), o.host).map_or(i64::MIN, |before| before.last_ns);
+            let until = beside(n.checked_add(1), o.host).map_or(i64::MAX, |_| o.last_ns + BESIDE_NS);
+            !replies().any(|r| r.host == o.host && r.first_ns > after && r.first_ns <= until)
+        });
+        let first = silent.next()?;
+        Some((first.1, 1 + silent.count()))
     }
 }
 
@@ -135,6 +150,8 @@ pub(super) fn find(
         all.push(Opener {
             host,
             packet,
+            first_ns: p.first_ns,
+            last_ns: p.last_ns,
             verdict: p.verdict,
             drops: drops().count().max(is_dropped.into()),
             reason: reason.unwrap_or_default(),
@@ -188,4 +205,36 @@ fn each(store: &Store, window: Option<&RangeInclusive<i64>>, take: &mut impl FnM
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opener(host: usize, packet: i64, (first_ns, last_ns): (i64, i64)) -> Opener {
+        let (reason, place) = (String::new(), String::new());
+        Opener { host, packet, first_ns, last_ns, verdict: verdict::DELIVERED, drops: 0, reason, place }
+    }
+
+    fn unanswered(syns: &[(i64, i64)], answers: &[i64]) -> Option<(i64, usize)> {
+        let number = |(n, times): (usize, &(i64, i64))| opener(1, n as i64, *times);
+        let syns = syns.iter().enumerate().map(number).collect();
+        let answers = answers.iter().map(|at| opener(1, 100, (*at, at + 5))).collect();
+        Opening { syns, answers, refusals: Vec::new() }.unanswered().map(|(o, times)| (o.packet, times))
+    }
+
+    #[test]
+    fn a_listener_may_answer_late() {
+        assert_eq!(unanswered(&[(0, 20)], &[10]), None);
+        assert_eq!(unanswered(&[(0, 20)], &[]), Some((0, 1)));
+        const MS: i64 = 1_000_000;
+        let four = [(0, 20), (1000 * MS, 1020 * MS), (3000 * MS, 3020 * MS), (7000 * MS, 7020 * MS)];
+        assert_eq!(unanswered(&four, &[7010 * MS]), Some((0, 3)));
+        // The end of the third was not seen.
+        assert_eq!(unanswered(&four, &[3021 * MS, 7010 * MS]), Some((0, 2)));
+        // A way so long that the SYN was sent again before the answer was made.
+        assert_eq!(unanswered(&[(0, 2000 * MS), (1000 * MS, 3000 * MS)], &[1990 * MS, 2990 * MS]), None);
+        // The first answer was lost.
+        assert_eq!(unanswered(&[(0, 20), (1000 * MS, 1020 * MS)], &[10, 1010 * MS]), None);
+    }
 }

@@ -106,6 +106,8 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, b
         syns_again: g.syns_again,
         opening: Opening::default(),
         refused: g.writes.is_empty() && g.reset_ns.is_some(),
+        connected: g.connected,
+        unwritten_bytes: if g.writes.is_empty() { g.given_bytes } else { 0 },
         fq_paces: g.fq_paces,
         begins_unknown: g.begins_unknown,
         pacing_unknown: g.held.iter().any(|h| h.held == Held::PacingOrDevice),

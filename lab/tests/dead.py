@@ -1,0 +1,95 @@
+"""Connections whose path goes dead and stays dead until the recording ends, in one log or in one of each host. On this machine, with tracepoints. Truth is the generator's own times,
+when the path went dead and the recording ended, and what the kernel sent again by its own count (nstat)."""
+import json
+import os
+import sys
+import time
+import unittest
+
+from kpatlab import play
+from kpatlab.topology import wait_for
+from tests.place import begun, own, sh
+
+THERE, PORT = "10.93.0.2", 7620
+SERVE = """
+import socket, sys
+l = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print("ready", flush=True)
+c, _ = l.accept()
+while c.recv(1 << 16):
+    pass
+"""
+ASK = """
+import socket, sys, time
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+while True:
+    print(time.clock_gettime_ns(time.CLOCK_BOOTTIME), flush=True)
+    s.send(bytes(1000))
+    time.sleep(0.1)
+"""
+LATE_NS = 30_000_000
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Dead(unittest.TestCase):
+    def setUp(self):
+        self.kpat = os.path.abspath(play.kpat_path())
+        self.a, self.b = own(self, "dead", "ab", os.environ.get("KPAT_KEEP_DEAD"))
+        sh("ip", "link", "add", "v0", "netns", self.a, "type", "veth", "peer", "name", "v0", "netns", self.b)
+        for ns, host in ((self.a, 1), (self.b, 2)):
+            for dev in ("lo", "v0"):
+                sh("ip", "-n", ns, "link", "set", dev, "up")
+            sh("ip", "-n", ns, "addr", "add", f"10.93.0.{host}/24", "dev", "v0")
+
+    def record(self, name: str, *namespaces: str) -> play.Process:
+        ready = self.dir / f"{name}.ready"
+        netns = [x for ns in namespaces for x in ("--netns", ns)]
+        argv = [self.kpat, "record", "-p", "path,app", "--mechanism", "tracepoint", *netns, "-f", f"tcp port {PORT}", "--no-cost", "-o", str(self.dir / f"{name}.kbl"), "--ready-file", str(ready)]
+        return begun(self, f"record-{name}", argv, lambda _: ready.exists())
+
+    def judge(self, *logs: tuple[str, ...]) -> None:
+        begun(self, "serve", ["ip", "netns", "exec", self.b, sys.executable, "-c", SERVE, THERE, str(PORT)])
+        recorders = [self.record(f"log{n}", *of) for n, of in enumerate(logs)]
+        ask = begun(self, "ask", ["ip", "netns", "exec", self.a, sys.executable, "-c", ASK, THERE, str(PORT)], lambda p: play.text_of(p.stdout).count("\n") >= 10)
+        again = lambda: json.loads(sh("ip", "netns", "exec", self.a, "nstat", "-asz", "--json", "TcpRetransSegs").stdout)["kernel"]["TcpRetransSegs"]
+        before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        sh("ip", "netns", "exec", self.b, "nft", f"add table ip f; add chain ip f i {{ type filter hook prerouting priority -400; }}; add rule ip f i tcp dport {PORT} drop")
+        died = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        wait_for(lambda: again() >= 5, 60, "the kernel has sent it again four times by its timer")
+        stopped = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        for recorder in recorders:
+            self.assertEqual(recorder.stop(), 0, play.text_of(recorder.stderr)[-500:])
+        ended = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        ask.stop()
+        out = self.dir / "x.kpat"
+        sh(self.kpat, "integrate", *(self.dir / f"log{n}.kbl" for n in range(len(logs))), "-o", out, "--force")
+        device = ["--device", "log0"] if len(logs) > 1 else []
+        sockets = json.loads(sh(self.kpat, "app", out, "--json", *device).stdout)["sockets"]
+        sender = next(s["socket_id"] for s in sockets if s["peer_port"] == PORT)
+        why = json.loads(sh(self.kpat, "why", sender, out, "--json", *device).stdout)
+        share = {s["stage"]: s["share"] for s in why["stages"]}
+        print(f"    dead, {len(logs)} logs: {share}, open {why['ends']['open']}, the longest {why['slowest'][0]['took_ns'] / 1e9:.3f} s", flush=True)
+        at = [int(t) for t in play.text_of(ask.stdout).split()]
+        # The longest is the first that was lost, and waits until the log ends.
+        longest = why["slowest"][0]
+        first = longest["offset"] // 1000
+        self.assertTrue(before - 100_000_000 < at[first] < died + 200_000_000, (before, at[first], died))
+        self.assertTrue(stopped - LATE_NS < longest["to_ns"] < ended, (stopped, longest["to_ns"], ended))
+        self.assertAlmostEqual(longest["took_ns"], longest["to_ns"] - at[first], delta=LATE_NS)
+        self.assertEqual((why["ends"]["read"], why["ends"]["open"] + why["ends"]["read"]), (first, why["writes"]))
+        self.assertAlmostEqual(why["writes"], sum(t < longest["to_ns"] for t in at), delta=2)
+        self.assertEqual(why["first"], "loss", share)
+        # until it waits for the timer, what is written leaves at once
+        self.assertGreater(share["loss"], 0.8 * longest["took_ns"] / why["whole_ns"])
+        self.assertIn("that nobody had read when the log ended", sh(self.kpat, "why", sender, out, *device).stdout)
+
+    def test_one_log(self):
+        self.judge((self.a, self.b))
+
+    def test_a_log_of_each_host(self):
+        self.judge((self.a,), (self.b,))
+
+
+if __name__ == "__main__":
+    unittest.main()
