@@ -464,6 +464,8 @@ int main(void)
 			counted();
 		} else if (sscanf(line, "tun %ld", &n) == 1) {
 			tun(n);
+		} else if (sscanf(line, "unload %255s", word) == 1) {
+			printf("unload %ld\n", syscall(SYS_delete_module, word, O_NONBLOCK));
 		} else if (!strncmp(line, "trap", 4)) {
 			trap();
 		} else if (!strncmp(line, "panic", 5)) {

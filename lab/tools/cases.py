@@ -37,6 +37,13 @@ MADE = {
     "mesh": ([], []),
     "cut": ([("lost-and-joined", "silent-loss", 1, 2)], []),
     "removed": ([(ANY, "removed", 1, ANY)], []),
+    "vlan": ([("roam", "chosen", 1, 2), ("lost-and-joined", "silent-loss", 2, 1)], []),
+    # How far it came is the processor's.
+    "roam-back": (ANY, []),
+    "roam-in-scan": ([("roam", "chosen", 1, 2)], []),
+    "gone-in-handshake": ([(ANY, "chosen", 1, 1)], []),
+    "shut-in-handshake": ([(ANY, "chosen", 1, ANY)], ["interface shut"]),
+    "shut-in-scan": ([(ANY, "silent-loss", 1, 1)], []),
     # What happens is chance's: see lab/tools/chance.sh.
     "chance": (ANY, []),
 }
@@ -144,7 +151,9 @@ def main() -> None:
         found[name] = [(h["interface"], h["kind"], h["cause"], number(h["from"]), number(h["to"]), h["attempts"], h["ended"], round(h["whole_ns"] / 1e6), round((h["link_ns"] or 0) / 1e6)) for h in within]
         if expected is not ANY and name not in elsewise and not fits(expected, seen):
             wrong.append(f"{name}: {seen}, made {expected}")
-        other = [(h["kind"], h["cause"], h["from"], h["to"]) for h in of("w3")]
+        # It is shut behind its case, and begins with the last data.
+        stopped = lambda d: (d["stop"]["at_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 if d["stop"] else since
+        other = [(h["kind"], h["cause"], h["from"], h["to"]) for h in of("w3") if stopped(ask(out / "run.kpat", str(h["handover"]))) < until]
         # It joins as a station before its case begins.
         if not fits(MADE_OF_OTHER.get(name, []), [s for s in other if s[0] != "join"]):
             wrong.append(f"{name}, the other radio: {other}")
@@ -180,7 +189,7 @@ def main() -> None:
             wrong += [f"{name}: at {d['to']['mhz']} MHz, the supplicant asked at {mhz[-1]} MHz" for d, up in zip([d for d in details if d["link_up"]], ups) if -1 < at - up < 1 and d["to"]["bssid"] == bssid and mhz and d["to"]["mhz"] != mhz[-1]]
             if not any(to == bssid for _, to in near) and name != "removed":
                 wrong.append(f"{name}: the supplicant was connected to {number(bssid)} at {at - since:.3f} s, no handover has that link up: {[round(u - since, 3) for u in ups]}")
-        if name == "chance" or name in elsewise:
+        if expected is ANY or name in elsewise:
             # One that had begun before may have had its link by then.
             all_connected = [(at, re.search(r"to (\S+)", rest)[1]) for at, what, rest in said if what == "CONNECTED"]
             wrong += chance(details, all_connected, [at for at, what, _ in said if what == "DISCONNECTED"], [at for at, _, _ in asked], echoes, since, until)

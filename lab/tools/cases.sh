@@ -246,6 +246,46 @@ case-cut() {
 	kill -INT $pid_whole $pid_late $pid_packets; wait $pid_whole $pid_late $pid_packets $pid_early
 }
 
+case-vlan() {
+	# What flows does so by a VLAN above the radio's interface; a handover is of both.
+	first ip -n ds link add link br0 name br0.5 type vlan id 5; first ip -n ds addr add 10.5.0.1/24 dev br0.5; first ip -n ds link set br0.5 up
+	ip link add link w2 name w2.5 type vlan id 5; ip addr add 10.5.0.2/24 dev w2.5; ip link set w2.5 up
+	ip route replace 10.9.0.2/32 via 10.5.0.1 dev w2.5
+	begin vlan
+	roam 2; until_at 2 20; over
+	hwsim 2 group 4; said "CTRL-EVENT-DISCONNECTED" 30; until_at 1 60; over 40
+	between
+	ip route del 10.9.0.2/32; ip link del w2.5; first ip -n ds link del br0.5; hwsim 2 group 1
+}
+
+case-roam-back() {
+	begin roam-back
+	roam 2; sleep 0.3; roam 1; until_at 1 30; over
+}
+
+case-roam-in-scan() {
+	begin roam-in-scan
+	wpa scan >/dev/null; said "nl80211: Scan trigger\|Scan requested\|Starting AP scan\|Event SCAN_STARTED" 5; sleep 0.5; roam 2; until_at 2 30; over
+}
+
+case-gone-in-handshake() {
+	begin gone-in-handshake
+	# With another password the handshake has no end before the access point is gone.
+	wpa set_network 0 psk '"not-kpat-secret"' >/dev/null; roam 2; said "Associated with $(cat $RUN/bssid2)" 10; sleep 0.3; hwsim 2 group 4
+	wpa set_network 0 psk '"kpat-secret"' >/dev/null; sleep 6; wpa select_network 0 >/dev/null; until_at 1 60; over 40
+}
+
+case-shut-in-handshake() {
+	begin shut-in-handshake
+	wpa set_network 0 psk '"not-kpat-secret"' >/dev/null; roam 2; said "Associated with $(cat $RUN/bssid2)" 10; sleep 0.3; ip link set w2 down
+	wpa set_network 0 psk '"kpat-secret"' >/dev/null; sleep 1; ip link set w2 up; sleep 1; wpa select_network 0 >/dev/null; sleep 2; over 60
+}
+
+case-shut-in-scan() {
+	begin shut-in-scan
+	wpa bss_flush 0 >/dev/null; hwsim 2 group 4; hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30; sleep 2; ip link set w2 down; sleep 1; hwsim 1 group 1; ip link set w2 up; until_at 1 60; over 40
+}
+
 . "$HERE/chance.sh"
 
 # What is played together: no group needs more than some eight minutes of an emulated processor.
@@ -253,6 +293,7 @@ group() {
 	case $1 in
 	failures) echo together roam-fails sent-away-in-handshake sent-away-at-once same-again during-a-scan hidden ;;
 	interfaces) echo shut rfkill removed two-stations access-point mesh channel-switch same-channel ;;
+	paths) echo vlan roam-back roam-in-scan gone-in-handshake shut-in-handshake shut-in-scan two-stations ;;
 	addresses) echo dhcp-late no-ack conflict duplicate-v6 ;;
 	*) echo "$1" ;;
 	esac

@@ -38,6 +38,9 @@ open) SSID1=kpat-open PSK1= SSID2=kpat-open PSK2= SUBNET=same FLOW=12 PRESCAN=1 
 sae) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=15 PRESCAN=1 TRIGGER=roam SECURITY=sae ;;
 ft) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=12 PRESCAN=1 TRIGGER=roam SECURITY=ft ;;
 ipv6) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=20 PRESCAN=1 TRIGGER=stop V6=1 ;;
+# Nothing of IPv4: addresses by the router's announcements, which nobody asks for, or by DHCPv6.
+ipv6-only) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=20 PRESCAN=1 FLUSH=1 TRIGGER=stop V6=only DHCP= ;;
+dhcpv6) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=20 PRESCAN=1 FLUSH=1 TRIGGER=stop V6=dhcp DHCP=6 ;;
 no-dhcp) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=25 PRESCAN=1 TRIGGER=stop DHCP=first ;;
 wrong-password) SSID1=kpat-one PSK1=kpat-secret SSID2=kpat-two PSK2=kpat-secret SUBNET=other FLOW=25 PRESCAN=1 TRIGGER=stop WRONG=1 ;;
 *) echo "there is no case $2" >&2; exit 2 ;;
@@ -45,6 +48,8 @@ esac
 
 # Where both access points are to be known before, the full scan that finds them is not what is looked at.
 [ "$PRESCAN" ] && [ -z "$EXTRA" ] && EXTRA='scan_freq=2412 2437'
+
+case $V6 in only | dhcp) CORRESPONDENT=fd07:9::2 FAMILY=-6 ;; *) CORRESPONDENT=10.9.0.2 FAMILY=-4 ;; esac
 
 status() { wpa_cli -p $RUN/wpa -i w2 status | sed -n "s/^$1=//p"; }
 hwsim() { # number of the access point, file, value
@@ -123,7 +128,7 @@ network)
 	options="--dhcp-range=10.1.0.50,10.1.0.99,255.255.255.0,1h"
 	if [ $SUBNET = same ]; then
 		options="$options --interface=br0"
-	elif [ $DHCP = first ]; then
+	elif [ "$DHCP" = first ]; then
 		options="$options --interface=d1"
 	else
 		options="$options --interface=d1 --interface=d2 --dhcp-range=10.2.0.50,10.2.0.99,255.255.255.0,1h"
@@ -131,7 +136,17 @@ network)
 	if [ "$V6" ]; then
 		ip -n ds addr add fd07:1::1/64 dev d1
 		ip -n ds addr add fd07:2::1/64 dev d2
-		options="$options --enable-ra --dhcp-range=fd07:1::,ra-only --dhcp-range=fd07:2::,ra-only"
+		ip -n ds addr add fd07:9::2/128 dev lo
+		ip netns exec ds sysctl -qw net.ipv6.conf.all.forwarding=1
+		case $V6 in
+		# The routers of both networks are one by their address, as with VRRP: who stays with it needs no announcement.
+		dhcp)
+			for n in 1 2; do ip -n ds addr flush dev d$n scope link; ip -n ds addr add fe80::1/64 dev d$n nodad; done
+			options="--interface=d1 --interface=d2 --enable-ra --ra-param=d1,5,600 --ra-param=d2,5,600 --dhcp-range=fd07:1::100,fd07:1::1ff,64 --dhcp-range=fd07:2::100,fd07:2::1ff,64"
+			;;
+		only) options="--interface=d1 --interface=d2 --enable-ra --ra-param=d1,5,600 --ra-param=d2,5,600 --dhcp-range=fd07:1::,ra-only --dhcp-range=fd07:2::,ra-only" ;;
+		*) options="$options --enable-ra --dhcp-range=fd07:1::,ra-only --dhcp-range=fd07:2::,ra-only" ;;
+		esac
 	fi
 	dnsmasq --port=0 --keep-in-foreground --conf-file=/dev/null --user=root --dhcp-authoritative --no-ping $options \
 		--log-dhcp --log-facility="$out/dnsmasq.log" --dhcp-leasefile=$RUN/leases --pid-file= &
@@ -188,11 +203,12 @@ station)
 		CONNECTED)
 			[ -f $RUN/dhclient.pid ] && kill \$(cat $RUN/dhclient.pid) 2>/dev/null
 			[ -f $RUN/udhcpc.pid ] && kill \$(cat $RUN/udhcpc.pid) 2>/dev/null
+			[ "$DHCP" ] || exit 0
 			# A client that asks, before it takes an address, whether another host has it.
 			[ -f $RUN/udhcpc ] && { busybox udhcpc -f -a -p $RUN/udhcpc.pid -i \$1 -s $RUN/udhcpc.sh >$RUN/dhcp 2>&1 & exit; }
 			# Its script would write the machine's /etc/resolv.conf, which all network namespaces share: a hook that only it sees keeps it from that.
 			unshare -m sh -c 'hooks=/etc/dhcp/dhclient-enter-hooks.d; [ -d \$hooks ] && mount -t tmpfs none \$hooks && echo "make_resolv_conf() { :; }" >\$hooks/none; exec "\$@"' - \
-				dhclient -4 -d -v -pf $RUN/dhclient.pid -lf $RUN/dhclient.leases \$1 >$RUN/dhcp 2>&1 &
+				dhclient $FAMILY -d -v -pf $RUN/dhclient.pid -lf $RUN/dhclient.leases \$1 >$RUN/dhcp 2>&1 &
 			;;
 		DISCONNECTED) [ -n "$FLUSH" ] && ip addr flush dev \$1 scope global ;;
 		esac
@@ -210,7 +226,7 @@ station)
 	wpa_cli -p $RUN/wpa -i w2 -a $RUN/action.sh >/dev/null 2>&1 &
 	if [ "$PRESCAN" ]; then
 		# Both access points are known before the handover.
-		until ip -4 addr show w2 | grep -q inet; do sleep 0.2; done
+		until ip $FAMILY addr show w2 scope global | grep inet | grep -qv tentative; do sleep 0.2; done
 		until [ "$(wpa_cli -p $RUN/wpa -i w2 scan_results | grep -c '^02:')" -ge 2 ]; do
 			wpa_cli -p $RUN/wpa -i w2 scan freq=2412,2437 >/dev/null
 			sleep 1
@@ -219,7 +235,7 @@ station)
 	touch $RUN/station
 	wait
 	;;
-ready) [ -e $RUN/station ] && ping -c 1 -W 1 10.9.0.2 ;;
+ready) [ -e $RUN/station ] && ping -c 1 -W 1 $CORRESPONDENT ;;
 trace) # in the first namespaces, which have tracefs
 	mkdir -p $TRACING
 	echo 0 >$TRACING/tracing_on
@@ -235,7 +251,7 @@ go)
 	[ $TRIGGER = each ] || [ $TRIGGER = cases ] || first "$0" trace "$2"
 	# An emulated processor that others share needs longer than the phases' own times: the flow ends when the station has its network again.
 	[ $TRIGGER = cases ] && export VOICE_MS=200
-	python3 "$HERE/voice.py" send 10.9.0.2 5004 $((FLOW * 4)) "$out/voice.log" &
+	python3 "$HERE/voice.py" send $CORRESPONDENT 5004 $((FLOW * 4)) "$out/voice.log" &
 	flow=$!
 	echoes() { echo $(($(grep -c ' echo ' "$out/voice.log" 2>/dev/null) + 0)); }
 	until [ "$(echoes)" -ge $((2000 / ${VOICE_MS:-20})) ]; do sleep 0.1; done

@@ -30,8 +30,9 @@ def stamped(data: list) -> int:
 
 
 def echo(port: int, log) -> None:
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    s.bind(("0.0.0.0", port))
+    s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    s.bind(("::", port))
     while True:
         data, sender = s.recvfrom(2048)
         number = struct.unpack("!Q", data[:8])[0]
@@ -43,7 +44,7 @@ def echo(port: int, log) -> None:
 
 
 def send(address: str, port: int, seconds: float, log) -> None:
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
     s.setblocking(False)
     s.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     number, start = 0, now()

@@ -356,6 +356,7 @@ fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
             mtu: i64::from(d.mtu),
             driver: d.driver.clone(),
             phc: d.phc.map(|n| n as i32),
+            above: d.above.map(|n| n as i32),
         })
         .collect();
     write_all(dir, &devices)?;

@@ -166,6 +166,9 @@ pub struct Device {
     /// Number N of its clock /dev/ptpN, if it stamped what it received when the recording began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phc: Option<u32>,
+    /// Index of the interface of the same namespace that it is above: a VLAN's, a macvlan's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub above: Option<u32>,
 }
 
 /// A symbol that a drop event's address resolves to.

@@ -102,9 +102,10 @@ impl Addresses {
     }
 
     fn device(&self, d: Device) -> Device {
-        let Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc } = d;
+        let Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc, above } =
+            d;
         let (name, mac) = (self.device_name(&name), self.word(&mac));
-        Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc }
+        Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc, above }
     }
 
     /// Announcements of the kernel and notes of the recorder.

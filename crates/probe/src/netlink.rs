@@ -209,6 +209,7 @@ fn device(netns: &NetnsRef, link: Link, driver: String) -> Device {
         mtu: link.mtu,
         driver,
         phc: None,
+        above: link.above,
     }
 }
 

@@ -141,6 +141,22 @@ fn devices_and_namespaces_are_listed() {
     assert_eq!((c0.netns, c0.netns_name.as_str()), (netns.inum, ns.0.as_str()));
     assert_eq!(found[0].link_type, 772);
 
+    // A macvlan is above a link, in its namespace; the other end of a veth is none that it is above.
+    let other = Namespace::new("up");
+    ns.ip("link add m0 link c1 type macvlan");
+    ns.ip("link add m1 link m0 type macvlan");
+    ns.ip(&format!("link add m2 link c1 netns {} type macvlan", other.0));
+    let above = |ns: &Namespace, name: &str| {
+        let all = netlink::devices(&netlink::by_name(&ns.0).unwrap()).unwrap();
+        let below = all.iter().find(|d| d.name == name).unwrap().above?;
+        Some(all.iter().find(|d| d.ifindex == below).unwrap().name.clone())
+    };
+    // As many as the kernel flattens: a macvlan of a macvlan is one of the same link.
+    for (name, below) in [("m0", Some("c1")), ("m1", Some("c1")), ("c0", None), ("c1", None), ("lo", None)] {
+        assert_eq!(above(&ns, name).as_deref(), below, "{name}");
+    }
+    assert_eq!(above(&other, "m2"), None);
+
     let own = netlink::current_netns().unwrap();
     assert_ne!(own.inum, netns.inum);
     assert!(netlink::devices(&own).unwrap().iter().any(|d| d.name == "lo"));

@@ -53,6 +53,7 @@ fn device(d: &DeviceRow) -> Device {
         mtu: u32::try_from(d.mtu).unwrap_or(0),
         driver: d.driver.clone(),
         phc: d.phc.and_then(|n| n.try_into().ok()),
+        above: d.above.and_then(|n| n.try_into().ok()),
     }
 }
 

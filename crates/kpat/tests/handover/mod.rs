@@ -5,8 +5,8 @@ mod recorded;
 
 use crate::fixture::{self, Folder, START};
 use kpat_model::{Exchanged, LinkWhat, WifiWhat};
-use kpat_store::TableWriter;
 use kpat_store::tables::*;
+use kpat_store::{TableFile, TableWriter};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -328,6 +328,41 @@ fn a_silent_loss_is_taken_apart() {
         .collect();
     assert_eq!(heard, [(Some(1), 0.0), (Some(2), 2.0), (Some(3), -0.3)]);
     assert_eq!(whole["first_authentication"]["frame"]["number"], 2);
+}
+
+/// As recorded of a VLAN above a radio's interface, with a filter that its tag does not fit: what comes while no packet socket is open is first seen at the VLAN.
+#[test]
+fn data_first_seen_above_an_interface_is_its_own() {
+    const VLAN: i32 = 9;
+    let folder = Folder::new("handover-vlan");
+    let dir = log(&folder);
+    let whole =
+        || -> Value { serde_json::from_str(&kpat(&folder, &["handover", "x.kpat", "1", "--json"])).unwrap() };
+    let asked = |whole: &Value| ["end_boot_ns", "ended", "flow", "phases"].map(|k| whole[k].clone());
+    let plain = whole();
+    let all = TableFile::open(&dir, PacketRow::TABLE).unwrap();
+    let mut packets: Vec<PacketRow> = Vec::new();
+    all.each((0..all.groups()).collect(), |p: PacketRow| packets.push(p)).unwrap();
+    // The first echoes behind the gap.
+    packets.iter_mut().filter(|p| (1_000..1_006).contains(&p.packet_id)).for_each(|p| p.if_in = Some(VLAN));
+    rows(&dir, &packets);
+    let device = |ifindex, name: &str, above| DeviceRow {
+        netns: NETNS,
+        ifindex,
+        name: name.into(),
+        link_type: 1,
+        mac: format!("02:00:00:00:00:{ifindex:02}"),
+        above,
+        ..DeviceRow::default()
+    };
+    // Nobody knows what that interface is: its data is its own alone.
+    rows(&dir, &[device(STATION, "w2", None), device(VLAN, "w2.5", None)]);
+    assert_eq!(whole()["end_boot_ns"], at(11.7697 + 6.0 * 0.02));
+    rows(&dir, &[device(STATION, "w2", None), device(VLAN, "w2.5", Some(STATION))]);
+    assert_eq!(asked(&whole()), asked(&plain));
+    // A log that says that each is above the other is no reason to go on for ever.
+    rows(&dir, &[device(STATION, "w2", Some(VLAN)), device(VLAN, "w2.5", Some(STATION))]);
+    assert_eq!(asked(&whole()), asked(&plain));
 }
 
 #[test]

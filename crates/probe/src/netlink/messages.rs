@@ -87,14 +87,16 @@ pub(super) struct Link {
     pub(super) mtu: u32,
     /// Index of the bridge or bond it belongs to, 0: none.
     master: u32,
+    /// Index of the interface of the same namespace that it is above.
+    pub(super) above: Option<u32>,
     /// How often its carrier was lost; `None`: the kernel does not count it.
     lost: Option<u32>,
 }
 
 impl Link {
     /// What a log's table of devices has of it.
-    fn in_the_log(&self) -> (&str, u16, &str, u32) {
-        (&self.name, self.link_type, &self.mac, self.mtu)
+    fn in_the_log(&self) -> (&str, u16, &str, u32, Option<u32>) {
+        (&self.name, self.link_type, &self.mac, self.mtu, self.above)
     }
 
     fn up(&self) -> bool {
@@ -113,6 +115,7 @@ impl Link {
 /// A link and its kind, from the body of RTM_NEWLINK or RTM_DELLINK.
 pub(super) fn link(body: &[u8]) -> Option<(Link, String)> {
     let (mut l, mut kind) = (Link::default(), String::new());
+    let (mut other, mut elsewhere) = (0, false);
     (l.link_type, l.ifindex, l.flags) = (half(body, 2)?, word(body, 4)?, word(body, 8)?);
     l.carrier = l.flags & libc::IFF_LOWER_UP as u32 != 0;
     for (t, v) in attributes(body, 16) {
@@ -121,6 +124,8 @@ pub(super) fn link(body: &[u8]) -> Option<(Link, String)> {
             libc::IFLA_IFNAME => l.name = string(v),
             libc::IFLA_MTU => l.mtu = word(v, 0)?,
             libc::IFLA_MASTER => l.master = word(v, 0)?,
+            libc::IFLA_LINK => other = word(v, 0)?,
+            libc::IFLA_LINK_NETNSID => elsewhere = true,
             IFLA_CARRIER_DOWN_COUNT => l.lost = word(v, 0),
             libc::IFLA_CARRIER => l.carrier = *v.first()? != 0,
             libc::IFLA_LINKINFO => {
@@ -129,6 +134,8 @@ pub(super) fn link(body: &[u8]) -> Option<(Link, String)> {
             _ => {}
         }
     }
+    // Of others, as veth, it is the other end, or the way that a tunnel takes at the moment.
+    l.above = Some(other).filter(|o| *o != 0 && !elsewhere && ABOVE.contains(&kind.as_str()));
     // What a link that is down says of its carrier depends on driver and version.
     l.carrier &= l.up();
     Some((l, kind))
@@ -453,6 +460,8 @@ const STATES: &str = "INCOMPLETE REACHABLE STALE DELAY PROBE FAILED NOARP PERMAN
 
 /// A bridge says of its ports what changed in the bridge; a port that "goes" has only left it.
 /// Of include/uapi/linux/if_link.h; the last of what a bridge says of a port, and the binding has none of them.
+/// Kinds of links that are above another one, through which all goes that goes through them.
+const ABOVE: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
 const IFLA_CARRIER_DOWN_COUNT: u16 = 48;
 const IFLA_PROTINFO: u16 = 12;
 const IFLA_BRPORT_STATE: u16 = 1;

@@ -32,6 +32,8 @@ pub struct Handover {
     pub ifindex: i32,
     /// The interface was removed, and came again with these.
     pub again: Vec<i32>,
+    /// Interfaces above it, as VLANs are: their data is its own.
+    pub above: Vec<i32>,
     pub interface: String,
     pub kind: Kind,
     pub cause: Cause,
@@ -69,6 +71,11 @@ impl Handover {
     /// Its interface has, or had, this index.
     pub fn is_of(&self, ifindex: i32) -> bool {
         ifindex == self.ifindex || self.again.contains(&ifindex)
+    }
+
+    /// What that interface receives or sends goes through its own.
+    pub fn carries(&self, ifindex: i32) -> bool {
+        self.is_of(ifindex) || self.above.contains(&ifindex)
     }
 
     pub fn whole_ns(&self) -> i64 {
@@ -495,6 +502,7 @@ impl Machine {
             netns: None,
             ifindex: 0,
             again: Vec::new(),
+            above: Vec::new(),
             interface: String::new(),
             kind: Kind::of(&o),
             cause: Cause::of(&o, &spans),

@@ -485,7 +485,7 @@ impl Open {
             return Some(Phase::FirstData);
         }
         self.stops(mark);
-        self.ready = false;
+        (self.ready, self.link_up) = (false, None);
         Some(if state == 0 { Phase::LinkDown } else { Phase::BridgePort })
     }
 
@@ -529,6 +529,9 @@ impl Open {
             // Where the old address is no good, data waits for the new one.
             What::AddressAdded { v6: true, tentative } if !early && !local && !self.facts.dhcp_v4 => {
                 let waits = matches!(now, Phase::FirstData | Phase::Neighbour);
+                if waits {
+                    self.announced();
+                }
                 waits.then_some(if tentative { Phase::DuplicateCheck } else { Phase::FirstData })
             }
             What::RouterAdvert if !early => {
@@ -560,10 +563,7 @@ impl Open {
         self.facts.probed = mark.text.clone();
         let global = mark.text.as_deref().is_some_and(|t| t.contains(':') && !t.starts_with("fe80"));
         if self.ready && global && !self.facts.dhcp_v4 && matches!(now, Phase::FirstData | Phase::Neighbour) {
-            // Of a prefix that a router announced unasked.
-            if let Some(advert) = self.facts.advert.take() {
-                self.tiles.enter(Phase::Address, &advert);
-            }
+            self.announced();
             return Some(Phase::DuplicateCheck);
         }
         let fits = match now {

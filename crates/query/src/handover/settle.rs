@@ -5,6 +5,13 @@ use super::open::Open;
 use super::phase::{Phase, Span, Step};
 
 impl Open {
+    /// An address is of a prefix that a router announced unasked.
+    pub(super) fn announced(&mut self) {
+        if let Some(advert) = self.facts.advert.take() {
+            self.tiles.enter(Phase::Address, &advert);
+        }
+    }
+
     pub(super) fn settle(&self, spans: &mut Vec<Span>) {
         let f = &self.facts;
         let wired = !f.radio && self.from.bssid.is_none();

@@ -50,6 +50,26 @@ fn the_answer_that_ends_an_exchange_is_one() {
     assert!(words.contains("had no answer in 3050 ms, after which the client asked again"), "{words}");
 }
 
+/// As recorded of a port that went to another bridge, forwarded there, and came back into one with a spanning tree.
+#[test]
+fn a_port_that_does_not_forward_any_more_has_no_link() {
+    let mut all = flow(0);
+    all.extend([
+        at(20, What::BridgePort(0)),
+        at(21, What::BridgePort(3)),
+        at(1_360, What::BridgePort(0)),
+        at(1_362, What::BridgePort(1)),
+        at(3_370, What::BridgePort(2)),
+    ]);
+    let h = &run(&all, 4_000)[0];
+    assert_eq!((h.kind, h.ended), (Kind::BridgePort, Ended::LogEnd));
+    assert_eq!((h.link_up.as_ref(), h.link_ns()), (None, None));
+    all.push(at(5_380, What::BridgePort(3)));
+    all.push(at(5_390, What::Received));
+    let h = &run(&all, 6_000)[0];
+    assert_eq!((h.ended, h.link_ns()), (Ended::Data, Some(5_360 * MS)));
+}
+
 /// What rtnetlink announces of a carrier may come a second later: no access point was silent meanwhile.
 #[test]
 fn a_wire_has_no_access_point_that_falls_silent() {
@@ -133,6 +153,28 @@ fn a_prefix_that_came_unasked_is_what_was_missing() {
     assert!(h.tiles());
     assert!(why(h, Phase::RouterWait).contains("nobody asked for a router"));
     assert!(why(h, Phase::Neighbour).contains("asked for 2 times"), "{}", why(h, Phase::Neighbour));
+}
+
+/// As recorded on 6.12, in a network with nothing but IPv6, where the kernel looks for no duplicates: the old router is asked for ten times, and the new network's announces itself at last.
+#[test]
+fn a_prefix_that_came_unasked_and_was_not_probed_for_is_what_was_missing() {
+    let mut all = flow(0);
+    all.push(at(10, What::CarrierOff));
+    all.push(at(2_085, What::CarrierOn));
+    all.extend((0..7).map(|i| with(2_194 + i * 1_024, What::ArpRequest { sent: true }, "fe80::2ce4")));
+    all.extend([
+        at(9_375, What::RouterAdvert),
+        with(9_383, What::AddressAdded { v6: true, tentative: false }, "fd07:2::ff:fe00:200/64"),
+        at(9_443, What::Received),
+    ]);
+    let h = &run(&all, 10_000)[0];
+    let found = phases(h);
+    assert_eq!(
+        found[found.len() - 3..],
+        [(Phase::RouterWait, 7_181), (Phase::Address, 8), (Phase::FirstData, 60)]
+    );
+    assert!(h.tiles());
+    assert!(why(h, Phase::RouterWait).contains("nobody asked for a router"), "{}", why(h, Phase::RouterWait));
 }
 
 #[test]

@@ -332,6 +332,7 @@ table! { DEVICE, DeviceRow, "device", 65536,
     mtu: i64, Dict, "bytes", "", "", "MTU.";
     driver: String, Dict, "", "", "", "Kernel driver, empty: unknown.";
     phc: Option<i32>, Dict, "", "", "it did not stamp what it received when recording began", "Number of its clock: /dev/ptpN.";
+    above: Option<i32>, Dict, "", "", "it is above none, or it is not known", "Index of the interface of the same namespace that it is above, as a VLAN or a macvlan is.";
 } }
 
 table! { INTERFACE, InterfaceRow, "interface", 65536,

@@ -67,7 +67,7 @@ fn again(store: &Store, h: &Handover, (proto, sport, dport): Flow, after_ns: i64
         table.each(vec![group], |p: PacketRow| {
             let flow = (p.proto, p.sport, p.dport) == (Some(proto), Some(sport), Some(dport));
             let received =
-                p.if_in.is_some_and(|i| h.is_of(i)) && same(p.if_in_netns) && p.verdict != verdict::DROPPED;
+                p.if_in.is_some_and(|i| h.carries(i)) && same(p.if_in_netns) && p.verdict != verdict::DROPPED;
             if flow && received && p.first_ns > after_ns {
                 first = Some(first.map_or(p.first_ns, |at| at.min(p.first_ns)));
             }
@@ -103,7 +103,7 @@ fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Resu
         }
         let same = |netns: Option<i64>| h.netns.is_none() || netns.is_none() || netns == h.netns;
         let dropped = p.verdict == verdict::DROPPED;
-        if p.if_in.is_some_and(|i| h.is_of(i)) && same(p.if_in_netns) && !dropped {
+        if p.if_in.is_some_and(|i| h.carries(i)) && same(p.if_in_netns) && !dropped {
             let near = flows.entry((proto, sport, dport)).or_default();
             if early {
                 near.received.earlier(p.first_ns);
@@ -116,7 +116,7 @@ fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Resu
             taken += 1;
         } else if !early
             && p.if_in.is_none()
-            && (p.if_out.is_some_and(|i| h.is_of(i)) || dropped)
+            && (p.if_out.is_some_and(|i| h.carries(i)) || dropped)
             && same(p.netns)
         {
             flows.entry((proto, dport, sport)).or_default().sent.push((p.first_ns, dropped));

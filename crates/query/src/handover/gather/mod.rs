@@ -163,6 +163,10 @@ struct Machines {
 
 impl Machines {
     fn push(&mut self, (netns, ifindex): Place, mark: &Mark) {
+        // One that is being made has no number yet, and its driver says that it has no carrier.
+        if ifindex == 0 {
+            return;
+        }
         // Of one without a namespace it is the interface of that number, if there is one.
         let place = match netns {
             0 => self.all.keys().copied().find(|k| k.1 == ifindex).unwrap_or((0, ifindex)),
@@ -192,6 +196,8 @@ impl Machines {
             (h.netns, h.ifindex) = ((netns != 0).then_some(netns), ifindex);
             let again = self.interfaces.same.iter().filter(|(_, first)| **first == (netns, ifindex));
             h.again = again.map(|(later, _)| later.1).collect();
+            let places = h.again.iter().map(|later| (netns, *later)).chain([(netns, ifindex)]);
+            h.above = places.flat_map(|place| self.interfaces.above(place)).collect();
             self.found.handovers.push(h);
         }
     }
@@ -287,6 +293,14 @@ impl Store {
 mod tests {
     use super::*;
     use crate::handover::mark::{Source, What};
+
+    /// As recorded of a VLAN by the kernel's function: its carrier is off before it is registered.
+    #[test]
+    fn an_interface_without_a_number_loses_nothing() {
+        let mut machines = Machines::default();
+        machines.push((7, 0), &Mark::new(1, What::CarrierOff, Source::Link(0)));
+        assert!(machines.all.is_empty());
+    }
 
     /// A radio's event is of both numbers of an interface that was removed and came again.
     #[test]

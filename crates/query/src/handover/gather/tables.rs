@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 const IFF_UP: i64 = 1;
 const IFF_LOWER_UP: i64 = 0x1_0000;
+/// As many as the kernel allows (MAX_NEST_DEV).
+const MOST_ABOVE: usize = 8;
 
 pub(super) fn feeds<'a>(store: &'a Store, interfaces: &Interfaces) -> Result<Vec<Box<dyn Feed + 'a>>> {
     let loopback =
@@ -25,6 +27,7 @@ pub(super) fn feeds<'a>(store: &'a Store, interfaces: &Interfaces) -> Result<Vec
         Box::new(Packets {
             table: store.table::<PacketRow>()?,
             loopback,
+            below: interfaces.below.clone(),
             bridge_of: interfaces.bridge_of.clone(),
         }),
     ])
@@ -39,16 +42,32 @@ pub(super) struct Interfaces {
     pub began: BTreeMap<Place, bool>,
     /// Of ports that were, or became, a bridge's: the bridge. What the host receives there it receives at the bridge.
     pub bridge_of: BTreeMap<Place, Place>,
+    /// Of VLANs and others that are above an interface: that one.
+    below: BTreeMap<Place, Place>,
     /// Some say what it was before.
     say_before: bool,
 }
 
+/// Interfaces that it is above, one above the other.
+fn all_below(below: &BTreeMap<Place, Place>, place: Place) -> impl Iterator<Item = Place> {
+    // What a log says may go in a circle.
+    std::iter::successors(below.get(&place), |next| below.get(next)).copied().take(MOST_ABOVE)
+}
+
 impl Interfaces {
+    /// Indices of interfaces that are above it: what they receive comes in by it, though a filter may have seen it there first.
+    pub fn above(&self, place: Place) -> Vec<i32> {
+        let over = |upper: &&Place| all_below(&self.below, **upper).any(|p| p == place);
+        self.below.keys().filter(over).map(|upper| upper.1).collect()
+    }
+
     pub fn read(store: &Store) -> Result<Interfaces> {
         let table = store.table::<EventRow>()?;
         let (link, port) = (i64::from(EventKind::Link as i32), i64::from(EventKind::BridgePort as i32));
         let mut gone: HashMap<(i64, String), Place> = HashMap::new();
         let (mut seen, mut out): (HashSet<Place>, Interfaces) = Default::default();
+        let above = |d: &DeviceRow| Some(((d.netns, d.ifindex), (d.netns, d.above?)));
+        out.below = store.devices.iter().filter_map(above).collect();
         // Whose first announcement says nothing of what it was.
         let mut same_state = BTreeMap::new();
         for group in 0..table.groups() {
@@ -170,6 +189,7 @@ impl Events {
 struct Packets {
     table: Arc<TableFile>,
     loopback: Vec<Place>,
+    below: BTreeMap<Place, Place>,
     bridge_of: BTreeMap<Place, Place>,
 }
 
@@ -192,6 +212,7 @@ impl Feed for Packets {
             if sent && is_data(proto[i], sport[i], dport[i], icmp[i]) && !self.loopback.contains(&to) {
                 let mark = Mark::new(first[i], What::Sent, Source::Packet(id[i]));
                 out.extend(self.bridge_of.get(&to).map(|bridge| (*bridge, mark.clone())));
+                out.extend(all_below(&self.below, to).map(|below| (below, mark.clone())));
                 out.push((to, mark));
             }
             let received = place.1 > 0 && fate[i] != i64::from(verdict::DROPPED);
@@ -200,6 +221,7 @@ impl Feed for Packets {
                 // What goes on from port to port is none of the host's.
                 let bridge = self.bridge_of.get(&place).filter(|_| if_out[i] <= 0);
                 out.extend(bridge.map(|bridge| (*bridge, mark.clone())));
+                out.extend(all_below(&self.below, place).map(|below| (below, mark.clone())));
                 out.push((place, mark));
             }
         }
