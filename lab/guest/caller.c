@@ -16,6 +16,7 @@
 //   tracers WORD...   the kernel's own tracer counts calls of these functions, each in an instance of its own; with + before it only those while one of the crew runs
 //   traced            what each counted, and no more of it
 //   tun N             N opens of a device that a module has, and N closes
+//   unload NAME       takes this module out: 0, or -1
 //   trap              an int3 in a process of its own: the signal that ended it
 //   panic, reboot  what they say
 //   off

@@ -15,6 +15,7 @@ use crate::gdb::Gdb;
 use crate::guest::Guest;
 use crate::memory::Space;
 use crate::memory::walk::{ADDRESS, LARGE, PRESENT};
+use crate::symbols::Symbols;
 use serde_json::json;
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -140,8 +141,7 @@ impl Installed {
         let gate = self.gate.as_ref()?;
         let at =
             |c: &Change| matches!(c, Change::Patched { address, .. } if *address == gate.descriptor.address);
-        let needs = |c: &Change| matches!(c, Change::Patched { is, .. } if is[..] == BREAKPOINT);
-        (changes.iter().any(needs) && !self.patched.iter().any(at)).then(|| Change::Patched {
+        (changes.iter().any(is_breakpoint) && !self.patched.iter().any(at)).then(|| Change::Patched {
             address: gate.descriptor.address,
             was: gate.descriptor.was.to_vec(),
             is: gate.is.to_vec(),
@@ -184,8 +184,9 @@ impl Installed {
             .partition(|c| matches!(c, Change::Patched { address, .. } if addresses.contains(address)));
         self.patched = stay;
         if !back.is_empty() {
+            let known = known(&self.guest, &back);
             let mut gdb = self.guest.gdb()?;
-            restore(&self.guest, &mut gdb, &back)?;
+            restore(&self.guest, &mut gdb, known, &back)?;
             gdb.detach()?;
         }
         addresses.iter().for_each(|a| self.leave(*a));
@@ -406,12 +407,25 @@ fn write_code(guest: &Guest, gdb: &mut Gdb, address: u64, bytes: &[u8]) -> Resul
     Ok(())
 }
 
-/// Puts the bytes back where they still are what we wrote: not where the guest has changed them since.
-fn restore(guest: &Guest, gdb: &mut Gdb, changes: &[Change]) -> Result<usize> {
+/// What says whose code an address is, where a change needs that; read before the guest is stopped.
+fn known<'g>(guest: &'g Guest, changes: &[Change]) -> Option<&'g Symbols> {
+    changes.iter().any(is_breakpoint).then(|| guest.symbols().ok()).flatten()
+}
+
+fn is_breakpoint(change: &Change) -> bool {
+    matches!(change, Change::Patched { is, .. } if is[..] == BREAKPOINT)
+}
+
+/// Puts the bytes back where they still are what we wrote: not where the guest has changed them since. A breakpoint is one byte, and what kernels
+/// fill code with that is free again (`execmem_fill_trapping_insns`): where a module's was, that has to be loaded still.
+fn restore(guest: &Guest, gdb: &mut Gdb, known: Option<&Symbols>, changes: &[Change]) -> Result<usize> {
+    let now = known.and_then(|symbols| Some((symbols, symbols.modules_now(guest.memory())?)));
+    let is_gone = |address| now.as_ref().is_some_and(|(symbols, modules)| symbols.is_gone(address, modules));
     let mut count = 0;
     for change in changes.iter().rev() {
         if let Change::Patched { address, was, is } = change
             && holds(guest, *address, is)
+            && !(is_breakpoint(change) && is_gone(*address))
         {
             write_code(guest, gdb, *address, was)?;
             // The interrupt table is no place of a probe.
@@ -423,8 +437,10 @@ fn restore(guest: &Guest, gdb: &mut Gdb, changes: &[Change]) -> Result<usize> {
 
 /// Code and return addresses as they were. The guest is stopped meanwhile.
 fn undo(guest: &Guest, changes: &[Change]) -> Result<Recovered> {
+    let known = known(guest, changes);
     let mut gdb = guest.gdb()?;
-    let mut recovered = Recovered { places: restore(guest, &mut gdb, changes)?, ..Recovered::default() };
+    let mut recovered =
+        Recovered { places: restore(guest, &mut gdb, known, changes)?, ..Recovered::default() };
     for change in changes {
         if let Change::Mapped { entries, base } = change
             && is_mapped(guest, *entries, *base)

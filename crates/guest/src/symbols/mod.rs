@@ -102,7 +102,7 @@ impl Symbols {
         let mut all = Builder::default();
         kernel.iter().for_each(|s| all.add(s.address, s.kind as u8, s.name.as_bytes(), 0));
         let modules = match (&btf, find("modules")) {
-            (Some(btf), Some(list)) => modules::read(memory, btf, list, &mut all)?,
+            (Some(btf), Some(list)) => modules::read(memory, btf, list, Some(&mut all))?,
             _ => Vec::new(),
         };
         times.modules = lap();
@@ -191,6 +191,30 @@ impl Symbols {
 
     pub fn modules(&self) -> &[Module] {
         &self.modules
+    }
+
+    /// The modules that are loaded at this moment. `None`: the guest's types do not say where they are.
+    pub fn modules_now(&self, memory: &Memory) -> Option<Vec<Module>> {
+        modules::read(memory, self.btf.as_ref()?, self.address("modules")?, None).ok()
+    }
+
+    /// The code that was at an address outside the kernel's image is none of these modules': it went with its own.
+    pub(crate) fn is_gone(&self, address: u64, now: &[Module]) -> bool {
+        !(self.base..self.end).contains(&address) && !now.iter().any(|m| m.contains(address))
+    }
+
+    /// Of the modules that had one of these addresses when the symbols were read, those that are not there any more, or elsewhere.
+    pub fn unloaded(&self, memory: &Memory, addresses: impl Iterator<Item = u64>) -> Vec<&str> {
+        let all: Vec<&Module> =
+            addresses.filter_map(|a| self.modules.iter().find(|m| m.contains(a))).collect();
+        let Some(now) = (!all.is_empty()).then(|| self.modules_now(memory)).flatten() else {
+            return Vec::new();
+        };
+        let stays = |m: &Module| now.iter().any(|n| n.name == m.name && n.base == m.base);
+        let mut gone: Vec<&str> = all.into_iter().filter(|m| !stays(m)).map(|m| m.name.as_str()).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        gone
     }
 
     /// The address of the only symbol of that name, or of the first.

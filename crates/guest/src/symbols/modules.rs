@@ -90,13 +90,13 @@ impl Shape {
     }
 }
 
-/// All modules, newest first, their symbols added to `into`.
-pub fn read(memory: &Memory, btf: &Btf, list: u64, into: &mut Builder) -> Result<Vec<Module>> {
+/// All modules, newest first, their symbols added to `into`, if that is given.
+pub fn read(memory: &Memory, btf: &Btf, list: u64, mut into: Option<&mut Builder>) -> Result<Vec<Module>> {
     let shape = Shape::of(btf)?;
     let mut all = Vec::new();
     let mut next = memory.u64_at(list)?;
     while next != list {
-        if all.len() == MOST_MODULES || into.full() {
+        if all.len() == MOST_MODULES || into.as_ref().is_some_and(|i| i.full()) {
             return Err(Error::damaged("the list of modules", "it does not end"));
         }
         let at = next.wrapping_sub(shape.list);
@@ -114,9 +114,11 @@ pub fn read(memory: &Memory, btf: &Btf, list: u64, into: &mut Builder) -> Result
                 u64::from(memory.u32_at(at.wrapping_add(*size))?),
             ));
         }
-        let number = all.len() as u16 + 1;
-        // Without its symbols it is still a module.
-        let _ = symbols(memory, &shape, memory.u64_at(at.wrapping_add(shape.kallsyms))?, number, into);
+        if let Some(into) = into.as_deref_mut() {
+            let number = all.len() as u16 + 1;
+            // Without its symbols it is still a module.
+            let _ = symbols(memory, &shape, memory.u64_at(at.wrapping_add(shape.kallsyms))?, number, into);
+        }
         all.push(Module {
             name: String::from_utf8_lossy(&name).into_owned(),
             base: parts.first().map_or(0, |p| p.0),
@@ -162,4 +164,28 @@ fn symbols(memory: &Memory, shape: &Shape, tables: u64, module: u16, into: &mut 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::symbols::{Module, Symbols};
+
+    #[test]
+    fn code_of_a_module_goes_with_it() {
+        let symbols = Symbols { base: 0x8000, end: 0x9000, ..Symbols::none() };
+        let module = |base: u64| Module {
+            name: "tun".into(),
+            base,
+            size: 0x300,
+            parts: vec![(base, 0x100), (base + 0x1000, 0x200)],
+            at: 0,
+        };
+        let now = [module(0xa000), module(0xc000)];
+        for there in [0x8000, 0x8fff, 0xa000, 0xa0ff, 0xb000, 0xd1ff] {
+            assert!(!symbols.is_gone(there, &now), "{there:#x}");
+        }
+        for gone in [0x7fff, 0x9000, 0xa100, 0xb200, 0xe000] {
+            assert!(symbols.is_gone(gone, &now), "{gone:#x}");
+        }
+    }
 }

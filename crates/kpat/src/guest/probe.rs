@@ -390,7 +390,13 @@ fn finish(
         Ended::SetBack => {
             out.say(&format!("{name} was set back to a snapshot from before; its probes are gone"))
         }
-        Ended::Stopped | Ended::Time => {}
+        Ended::Stopped | Ended::Time => {
+            for module in probes.unloaded() {
+                out.say(&format!(
+                    "{name} has unloaded the module {module} meanwhile, and its probes with it: calls since are not counted"
+                ));
+            }
+        }
     }
     let rest = probes.remove().or_else(|e| if matches!(ended, Ended::Gone) { Ok(None) } else { Err(e) })?;
     if let Some(rest) = rest {
