@@ -91,14 +91,19 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 
 /*
  * Datagrams on their way through this host's devices, by sk_buff, with the first device of each: others of their socket may come while one is in that device's
- * queue. Two with one place: the older one is found as the socket's last.
+ * queue. Of those with one row the newest four are known, an older one only as the socket's last.
  */
 struct on_way {
 	u32 tag;
 	u32 device;
 };
-#define ON_WAY 4096
-struct on_way on_way[ON_WAY] SEC(".bss.on_way");
+#define ON_WAY_WAYS 4
+struct on_way_row {
+	struct on_way of[ON_WAY_WAYS];
+	u32 next;
+};
+#define ON_WAY_ROWS 1024
+struct on_way_row on_way[ON_WAY_ROWS] SEC(".bss.on_way");
 
 /*
  * Did another device give it to this one: a tunnel, a VLAN, a bridge? It is then one that is on its way, by its sk_buff and its addresses: the next
@@ -108,17 +113,22 @@ static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app 
 {
 	u32 tag = skb_tag((struct sk_buff *)skb);
 	u16 device = address_low(skb->dev) >> 11; /* a page or a half */
-	struct on_way *w = &on_way[tag * 2654435761u >> 20]; /* 12 bits are left */
+	struct on_way_row *row = &on_way[tag * 2654435761u >> 22]; /* 10 bits are left */
+	struct on_way *w = NULL;
 
 	if (!e->tcp) {
 		u64 ends = (kread_word(ip) & 0xf0) == 0x40 ? kread_word(ip + 12) : kread_word(ip + 16) + 3 * kread_word(ip + 32);
 
 		tag ^= (u32)(ends * 0x9e3779b97f4a7c15ULL >> 32);
-		if (w->tag == tag && w->device != device) {
+#pragma unroll
+		for (int i = 0; i < ON_WAY_WAYS; i++)
+			if (row->of[i].tag == tag)
+				w = &row->of[i];
+		if (w && w->device != device) {
 			e->lower = device;
 			return true;
 		}
-		if (w->tag == tag && what == KP_X_TO_DRIVER)
+		if (w && what == KP_X_TO_DRIVER)
 			return false;
 	}
 	if (what == KP_X_TO_DRIVER) {
@@ -136,6 +146,8 @@ static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app 
 	e->way = tag;
 	e->device = device;
 	if (!e->tcp) {
+		if (!w)
+			w = &row->of[row->next++ & (ON_WAY_WAYS - 1)];
 		w->tag = tag;
 		w->device = device;
 	}

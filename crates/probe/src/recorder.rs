@@ -90,6 +90,8 @@ pub struct Recorder {
     control: Control,
     pausing: Pausing,
     costs: Costs,
+    /// When logging ended.
+    ended: Option<meta::ClockAnchor>,
 }
 
 impl Recorder {
@@ -164,6 +166,7 @@ impl Recorder {
             control,
             pausing: Pausing::new(options.paused),
             costs,
+            ended: None,
             sources,
             options,
         };

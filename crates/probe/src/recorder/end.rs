@@ -16,6 +16,7 @@ impl Recorder {
         tell: &mut dyn FnMut(Note),
     ) -> Result<Outcome, Error> {
         self.captures.stopping();
+        self.ended = Some(sys::clock_anchor());
         self.pausing.end(&self.sources);
         self.costs.end(&self.sources);
         self.drain();

@@ -126,7 +126,8 @@ impl Recorder {
         meta::Summary {
             complete,
             end_reason: reason.into(),
-            at: sys::clock_anchor(),
+            // What comes after is bookkeeping; to detach alone may take half a second.
+            at: self.ended.unwrap_or_else(sys::clock_anchor),
             records: self.sink.records,
             bytes: self.bytes(),
             cost: self.costs.so_far(&self.sources),
