@@ -458,10 +458,10 @@ const KINDS: &str = "unspec unicast local broadcast anycast multicast blackhole 
 /// NUD_*, from bit 0 on.
 const STATES: &str = "INCOMPLETE REACHABLE STALE DELAY PROBE FAILED NOARP PERMANENT";
 
-/// A bridge says of its ports what changed in the bridge; a port that "goes" has only left it.
-/// Of include/uapi/linux/if_link.h; the last of what a bridge says of a port, and the binding has none of them.
 /// Kinds of links that are above another one, through which all goes that goes through them.
 const ABOVE: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
+/// A bridge says of its ports what changed in the bridge; a port that "goes" has only left it.
+/// Of include/uapi/linux/if_link.h; the last of what a bridge says of a port, and the binding has none of them.
 const IFLA_CARRIER_DOWN_COUNT: u16 = 48;
 const IFLA_PROTINFO: u16 = 12;
 const IFLA_BRPORT_STATE: u16 = 1;
