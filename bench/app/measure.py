@@ -16,7 +16,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from native.measure import busy_s, cpu_s, inside, rest_of, wait_for
+from native.measure import busy_s, cpu_s, inside, rest_of, wait_for, whole
 
 TAG = f"ka{os.getpid()}"
 TX, RX = f"{TAG}tx", f"{TAG}rx"
@@ -95,11 +95,6 @@ class Tool:
         answer["file_bytes"] = os.path.getsize(self.file)
         os.remove(self.file)
         return answer
-
-
-def whole(seconds):
-    """For iperf3, which takes a part of a second for no end."""
-    return str(max(1, round(seconds)))
 
 
 def stream(*how):

@@ -260,6 +260,11 @@ def softirqd_s():
 ON_FIRST, ON_LAST = ("taskset", "-c", "0"), ("taskset", "-c", str(os.cpu_count() - 1))
 
 
+def whole(seconds):
+    """For iperf3, which takes a part of a second for no end."""
+    return str(max(1, round(seconds)))
+
+
 def tcp(seconds, a, flows):
     server = subprocess.Popen([*inside(SV), *ON_LAST, "iperf3", "-s", "-1", "--forceflush"], stdout=subprocess.PIPE, text=True)
     for line in server.stdout:
@@ -267,7 +272,7 @@ def tcp(seconds, a, flows):
             break
     # Bulk is some 30,000 packets a second, so this is the one of a thousand.
     pings = subprocess.Popen(inside(CL, "ping", "-q", "-i", "0.03", "10.9.2.2"), stdout=subprocess.DEVNULL) if flows > 1 else None
-    out = subprocess.run([*inside(CL), *ON_FIRST, "iperf3", "-c", "10.9.2.2", "-t", str(max(1, round(seconds))), "-J"], capture_output=True, text=True)
+    out = subprocess.run([*inside(CL), *ON_FIRST, "iperf3", "-c", "10.9.2.2", "-t", whole(seconds), "-J"], capture_output=True, text=True)
     server.communicate()
     if pings:
         pings.send_signal(signal.SIGINT)

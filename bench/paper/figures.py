@@ -61,7 +61,7 @@ def transfer(seconds, film):
         if "listening" in line:
             break
     paced = ["-b", "8M", "-l", "16K"] if film else []
-    run = [*native.inside(native.CL), *native.ON_FIRST, "iperf3", "-c", "10.9.2.2", "-t", str(max(1, round(seconds))), *paced, "-J"]
+    run = [*native.inside(native.CL), *native.ON_FIRST, "iperf3", "-c", "10.9.2.2", "-t", native.whole(seconds), *paced, "-J"]
     end = json.loads(subprocess.run(run, capture_output=True, text=True).stdout)["end"]
     server.communicate()
     got, cpu = end["sum_received"], end["cpu_utilization_percent"]

@@ -9,7 +9,7 @@ import unittest
 
 from kpatlab import cache, play
 from kpatlab.topology import wait_for
-from tests.place import own, sh
+from tests.place import joined, sh
 
 HERE, THERE, PORT = "10.97.0.1", "10.97.0.2", 7600
 SERVE = """
@@ -67,12 +67,7 @@ def by_mptcp(code: str) -> str:
 class Connecting(unittest.TestCase):
     def setUp(self):
         self.kpat = os.path.abspath(play.kpat_path())
-        self.a, self.b = own(self, "conn", "ab", os.environ.get("KPAT_KEEP_CONNECTING"))
-        sh("ip", "link", "add", "v0", "netns", self.a, "type", "veth", "peer", "name", "v0", "netns", self.b)
-        for ns, address in ((self.a, HERE), (self.b, THERE)):
-            for dev in ("lo", "v0"):
-                sh("ip", "-n", ns, "link", "set", dev, "up")
-            sh("ip", "-n", ns, "addr", "add", f"{address}/24", "dev", "v0")
+        self.a, self.b = joined(self, "conn", "v0", HERE, THERE, os.environ.get("KPAT_KEEP_CONNECTING"))
 
     def run_case(self, address: str, port: int, patience: float, *writes: int, serve=None, dropped_s=0.0, full=None, mptcp=False) -> dict:
         """What the generator counted; the socket, and why it is slow, as kpat has them; how many SYNs of it the capture has."""

@@ -9,7 +9,7 @@ import unittest
 from kpatlab import cache, play
 from kpatlab.cache import LAB
 from kpatlab.topology import wait_for
-from tests.place import own, sh
+from tests.place import joined, sh
 
 TOOL = [sys.executable, str(LAB / "tools/datagrams.py")]
 PORT = 7310
@@ -19,13 +19,7 @@ PORT = 7310
 class Datagrams(unittest.TestCase):
     def judged(self, loopback: bool, count: int, pace_us: int, threads: int, buffer: int = 1 << 22, pause_us: int = 0):
         kpat = os.path.abspath(play.kpat_path())
-        a, b = own(self, "datagrams", "ab", os.environ.get("KPAT_KEEP_DATAGRAMS"))
-        for ns in (a, b):
-            sh("ip", "-n", ns, "link", "set", "lo", "up")
-        sh("ip", "link", "add", "v0", "netns", a, "type", "veth", "peer", "name", "v0", "netns", b)
-        for ns, addr in ((a, "10.97.0.1/24"), (b, "10.97.0.2/24")):
-            sh("ip", "-n", ns, "addr", "add", addr, "dev", "v0")
-            sh("ip", "-n", ns, "link", "set", "v0", "up")
+        a, b = joined(self, "datagrams", "v0", "10.97.0.1", "10.97.0.2", os.environ.get("KPAT_KEEP_DATAGRAMS"))
         log, ready = self.dir / "x.kbl", self.dir / "ready"
         record = play.Process("record", [kpat, "record", "-p", "path,app", "--mechanism", "tracepoint", "--netns", a, "--netns", b, "-f",
                                          f"udp port {PORT}", "--no-cost", "-o", str(log), "--ready-file", str(ready)], self.dir)

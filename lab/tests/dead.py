@@ -8,9 +8,9 @@ import unittest
 
 from kpatlab import play
 from kpatlab.topology import wait_for
-from tests.place import begun, own, sh
+from tests.place import begun, joined, sh
 
-THERE, PORT = "10.93.0.2", 7620
+HERE, THERE, PORT = "10.93.0.1", "10.93.0.2", 7620
 SERVE = """
 import socket, sys
 l = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -35,12 +35,7 @@ LATE_NS = 30_000_000
 class Dead(unittest.TestCase):
     def setUp(self):
         self.kpat = os.path.abspath(play.kpat_path())
-        self.a, self.b = own(self, "dead", "ab", os.environ.get("KPAT_KEEP_DEAD"))
-        sh("ip", "link", "add", "v0", "netns", self.a, "type", "veth", "peer", "name", "v0", "netns", self.b)
-        for ns, host in ((self.a, 1), (self.b, 2)):
-            for dev in ("lo", "v0"):
-                sh("ip", "-n", ns, "link", "set", dev, "up")
-            sh("ip", "-n", ns, "addr", "add", f"10.93.0.{host}/24", "dev", "v0")
+        self.a, self.b = joined(self, "dead", "v0", HERE, THERE, os.environ.get("KPAT_KEEP_DEAD"))
 
     def record(self, name: str, *namespaces: str) -> play.Process:
         ready = self.dir / f"{name}.ready"

@@ -6,7 +6,7 @@ import sys
 import unittest
 
 from kpatlab import cache, play
-from tests.place import begun, own, sh
+from tests.place import begun, joined, sh
 
 PORT = 7350
 SERVE = f"""
@@ -48,11 +48,7 @@ print(json.dumps(calls))
 class Filtered(unittest.TestCase):
     def test_a_socket_that_is_connected_later_has_all_its_calls(self):
         kpat = os.path.abspath(play.kpat_path())
-        a, b = own(self, "filtered", "ab", os.environ.get("KPAT_KEEP_FILTERED"))
-        sh("ip", "link", "add", "v0", "netns", a, "type", "veth", "peer", "name", "v0", "netns", b)
-        for ns, addr in ((a, "10.99.0.1/24"), (b, "10.99.0.2/24")):
-            sh("ip", "-n", ns, "addr", "add", addr, "dev", "v0")
-            sh("ip", "-n", ns, "link", "set", "v0", "up")
+        a, b = joined(self, "filtered", "v0", "10.99.0.1", "10.99.0.2", os.environ.get("KPAT_KEEP_FILTERED"))
         log, ready = self.dir / "x.kbl", self.dir / "ready"
         record = begun(self, "record", [kpat, "record", "-p", "app", "--mechanism", "tracepoint", "--netns", a, "--netns", b, "-f", f"port {PORT}", "--no-cost",
                                         "-o", str(log), "--ready-file", str(ready)], lambda _: ready.exists())

@@ -37,6 +37,17 @@ def own(case: unittest.TestCase, name: str, namespaces: str, keep: str | None = 
     return made
 
 
+def joined(case: unittest.TestCase, name: str, device: str, here: str, there: str, keep: str | None = None) -> list[str]:
+    """Two namespaces and a cable between them, whose ends are called the same and have these addresses; see `own`."""
+    ends = own(case, name, "ab", keep)
+    sh("ip", "link", "add", device, "netns", ends[0], "type", "veth", "peer", "name", device, "netns", ends[1])
+    for ns, address in zip(ends, (here, there)):
+        for dev in ("lo", device):
+            sh("ip", "-n", ns, "link", "set", dev, "up")
+        sh("ip", "-n", ns, "addr", "add", f"{address}/24", "dev", device)
+    return ends
+
+
 def begun(case: unittest.TestCase, name: str, argv: list, is_ready=lambda p: "ready" in play.text_of(p.stdout)) -> play.Process:
     """A process of a test that has its own place, once it is ready; the test's end stops it."""
     p = play.Process(name, argv, case.dir)

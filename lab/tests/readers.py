@@ -7,7 +7,7 @@ import sys
 import unittest
 
 from kpatlab import cache, play
-from tests.place import own, sh
+from tests.place import joined, sh
 
 GROUP, PORT, COUNT, LEAST = "239.7.1.1", 7320, 60, 100
 READER = """
@@ -43,11 +43,7 @@ for n in range(int(sys.argv[4])):
 class Readers(unittest.TestCase):
     def test_each_reader_of_a_group_is_named(self):
         kpat = os.path.abspath(play.kpat_path())
-        a, b = own(self, "readers", "ab", os.environ.get("KPAT_KEEP_READERS"))
-        sh("ip", "link", "add", "v0", "netns", a, "type", "veth", "peer", "name", "v0", "netns", b)
-        for ns, addr in ((a, "10.98.0.1/24"), (b, "10.98.0.2/24")):
-            sh("ip", "-n", ns, "addr", "add", addr, "dev", "v0")
-            sh("ip", "-n", ns, "link", "set", "v0", "up")
+        a, b = joined(self, "readers", "v0", "10.98.0.1", "10.98.0.2", os.environ.get("KPAT_KEEP_READERS"))
         log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
         record = play.Process("record", [kpat, "record", "-p", "path,app", "--mechanism", "tracepoint", "--netns", a, "--netns", b, "-f",
                                          "udp", "--no-cost", "-o", str(log), "--ready-file", str(ready)], self.dir)

@@ -7,7 +7,7 @@ import time
 import unittest
 
 from kpatlab import cache, play
-from tests.place import begun, own, sh
+from tests.place import begun, joined, own, sh
 
 PORT, COUNT = 7330, 1000
 # What came within 100 ms of the log's end is in flight.
@@ -70,11 +70,7 @@ print(got, flush=True)
 class Reused(unittest.TestCase):
     def test_a_datagram_is_not_handled_by_who_talks_to_the_kernel(self):
         kpat = os.path.abspath(play.kpat_path())
-        a, b = own(self, "reused", "ab", os.environ.get("KPAT_KEEP_REUSED"))
-        sh("ip", "link", "add", "v0", "netns", a, "type", "veth", "peer", "name", "v0", "netns", b)
-        for ns, addr in ((a, "10.96.0.1/24"), (b, "10.96.0.2/24")):
-            sh("ip", "-n", ns, "addr", "add", addr, "dev", "v0")
-            sh("ip", "-n", ns, "link", "set", "v0", "up")
+        a, b = joined(self, "reused", "v0", "10.96.0.1", "10.96.0.2", os.environ.get("KPAT_KEEP_REUSED"))
         log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
         within = lambda name, ns, code, *more: begun(self, name, ["ip", "netns", "exec", ns, sys.executable, "-c", code, *map(str, more)])
         talker, reader = within("talk", b, TALK), within("read", b, READ, PORT, COUNT)

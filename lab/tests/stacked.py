@@ -7,7 +7,7 @@ import sys
 import unittest
 
 from kpatlab import play
-from tests.place import begun, own, sh
+from tests.place import begun, joined, sh
 
 DATAGRAMS = 60
 SERVE = """
@@ -50,12 +50,7 @@ class Stacked(unittest.TestCase):
         self.kpat = os.path.abspath(play.kpat_path())
 
     def ends(self) -> None:
-        self.a, self.b = own(self, "stacked", "ab", os.environ.get("KPAT_KEEP_STACKED"))
-        sh("ip", "link", "add", "u0", "netns", self.a, "type", "veth", "peer", "name", "u0", "netns", self.b)
-        for ns, host in ((self.a, 1), (self.b, 2)):
-            for dev in ("lo", "u0"):
-                sh("ip", "-n", ns, "link", "set", dev, "up")
-            sh("ip", "-n", ns, "addr", "add", f"192.168.9.{host}/24", "dev", "u0")
+        self.a, self.b = joined(self, "stacked", "u0", "192.168.9.1", "192.168.9.2", os.environ.get("KPAT_KEEP_STACKED"))
 
     def address(self, dev: str) -> None:
         for ns, host in ((self.a, 1), (self.b, 2)):
