@@ -357,6 +357,17 @@ static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb
 	}
 }
 
+/*
+ * A sniffer reads its clone as soon as it is there: where the packet was given a buffer of its own by then, because it is forwarded with other headers, the
+ * clone is the last in the old one, and its packet goes on.
+ */
+static __always_inline bool by_sniffer(struct sk_buff *skb)
+{
+	struct sock *sk = (void *)kread_ptr(skb, sk);
+
+	return sk && kread((struct sock *)(sk), __sk_common.skc_family) == AF_PACKET;
+}
+
 /* With guess_reuse: what the point says of the packet's way. */
 static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *skb, u32 what, u64 now)
 {
@@ -364,7 +375,11 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 	struct ident_entry *s;
 
 	if (what == READ) {
-		if (last_holder(skb, head))
+		if (!last_holder(skb, head))
+			return;
+		if (by_sniffer(skb))
+			e->turn = TURN_READ | shared;
+		else
 			set_turn(e, skb, TURN_READ | shared, now);
 		return;
 	}

@@ -546,10 +546,10 @@ impl Pass<'_> {
     }
 }
 
-/// Long after the last record where nothing came any more. The summary is written when the probes are detached.
+/// When logging ended: long after the last record where nothing came any more.
 fn closed_at(log: &Log) -> i64 {
     let summary = log.summary().filter(|s| s.complete);
-    summary.map_or(i64::MIN, |s| s.at.boot.0.saturating_sub_unsigned(s.cost.detach_ns).min(MAX_TIME))
+    summary.map_or(i64::MIN, |s| s.at.boot.0.min(MAX_TIME))
 }
 
 /// What verdicts need to know of the log as a whole.

@@ -190,6 +190,7 @@ pub struct Summary {
     /// Why the recording ended: "stopped", "time is up", "command ended", "disk full" ...; [`ROTATED`]: it continues in the
     /// next file.
     pub end_reason: String,
+    /// When logging ended, which is before the probes are detached.
     pub at: ClockAnchor,
     /// Taken from the kernel, also those that there was no room for; see [`Summary::written_records`].
     pub records: u64,

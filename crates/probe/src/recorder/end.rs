@@ -8,13 +8,29 @@ use kpat_model as model;
 use kpat_model::LossCause;
 use std::time::{Duration, Instant};
 
+/// That a packet arrived may show by nothing but that no more is seen of it for 100 ms (without functions); acknowledgements come as soon.
+const SEES_TO_THE_END: Duration = Duration::from_millis(110);
+
 impl Recorder {
+    /// Logs on until what was under way when the end was asked for has come to its end, where packets are followed and there is room for it.
+    fn see_to_the_end(&mut self) {
+        if self.pausing.paused || self.files.full().is_some() || !self.sources.all().iter().any(|s| s.is_packets()) {
+            return;
+        }
+        let end = Instant::now() + SEES_TO_THE_END;
+        while Instant::now() < end {
+            self.drain();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     pub(super) fn finish(
         mut self,
         reason: &str,
         command_code: Option<i32>,
         tell: &mut dyn FnMut(Note),
     ) -> Result<Outcome, Error> {
+        self.see_to_the_end();
         self.captures.stopping();
         self.ended = Some(sys::clock_anchor());
         self.pausing.end(&self.sources);
