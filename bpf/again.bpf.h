@@ -7,7 +7,7 @@
 #ifndef KPAT_AGAIN_H
 #define KPAT_AGAIN_H
 
-#include "footprint.bpf.h"
+#include "identity.bpf.h"
 
 /*
  * What a point says of the packet. ARRIVES: a driver, real or virtual, gives it to the stack. LEFT: the driver has returned, and may have freed it.
@@ -25,64 +25,6 @@ enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
 #define TURN_SHARED 4ULL
 #define TURN_STARTED 8ULL
 #define TURN_FLAGS 15ULL
-
-/* The highest byte of an identity: a protocol of IPv4, or this. */
-#define IDENT_TCP6 0x86
-
-#define CHECKSUM_PARTIAL 3 /* include/linux/skbuff.h */
-
-/*
- * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP type and sequence or
- * UDP length. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
- * identification is not 0, else packets of a flow look alike. IPv6 has no identification: the eight bytes behind the
- * header, which NAT does not touch there; they name an echo and a TCP segment with data, two acknowledgements or equal datagrams have the same. A checksum
- * that is still to be completed is none (`partial`). Of ARP all
- * of it, which names nothing. The
- * transport header is where the network header says: the skb learns that later than we look.
- */
-__noinline u64 identity(u64 net, u32 proto, u32 partial)
-{
-	struct header_words h, t;
-	u64 id, l4;
-
-	if (proto != ETH_P_IP && proto != ETH_P_IPV6 && proto != ETH_P_ARP)
-		return 0;
-	load_network(net, &h);
-	if (proto == ETH_P_ARP)
-		return ((h.w0 ^ h.w1 * 131 ^ h.w2 * 31) & ~(0xffffULL << 32)) | 1;
-	load_network(net + (proto == ETH_P_IP ? 4 * (h.w0 & 15) : 40), &t);
-	if (proto == ETH_P_IPV6 && (h.w0 >> 48 & 0xff) == 58)
-		return t.w0;
-	/* With data: its place in the stream names it, as an identification would. */
-	if (proto == ETH_P_IPV6 && (h.w0 >> 48 & 0xff) == PROTO_TCP) {
-		u32 len = swap16(h.w0 >> 32), head = (t.w1 >> 36 & 15) * 4;
-
-		id = (t.w0 ^ t.w0 >> 16 ^ t.w0 >> 48 ^ len) & 0xffff;
-		return (u64)IDENT_TCP6 << 56 | (len > head ? (id ?: 1) << 32 : 0) | t.w0 >> 32;
-	}
-	if (proto == ETH_P_IPV6) {
-		id = (t.w0 & ~(0xffffULL << 32)) ^ (t.w0 >> 32 & 0xffff);
-		return partial && (h.w0 >> 48 & 0xff) == PROTO_UDP ? id & ~(0xffffULL << 48) : id;
-	}
-	id = h.w0 >> 32 & 0xffff;
-	l4 = h.w1 >> 8 & 0xff;
-	if (l4 == 6)
-		return l4 << 56 | id << 32 | t.w0 >> 32;
-	return l4 << 56 | id << 32 | (l4 == 17 ? t.w0 >> 32 & 0xffff : t.w0 >> 48 | (t.w0 & 0xff) << 16);
-}
-
-static __always_inline bool names_packet(u64 ident)
-{
-	return ident >> 32 & 0xffff;
-}
-
-/* A checksum was completed in between: of IPv6 the highest bits, which are 0 before. */
-static __always_inline bool same_identity(u64 a, u64 b)
-{
-	u64 differ = a ^ b;
-
-	return !differ || (!(differ << 16) && !names_packet(a) && (!(a >> 48) || !(b >> 48)));
-}
 
 /* Will the header buffer go when this skb lets go of it? skb_data_unref() in net/core/skbuff.c. */
 static __always_inline bool last_holder(struct sk_buff *skb, u64 head)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * The kernel side of kpat, one object: maps and configuration (config.bpf.h), rings (ring.bpf.h), tasks (tasks.bpf.h), packets
- * (packets.bpf.h, again.bpf.h, footprint.bpf.h), calls (calls.bpf.h), programs (functions.bpf.h, entries.bpf.h, points.bpf.h). Compiled twice, with and without
+ * (packets.bpf.h, identity.bpf.h, again.bpf.h, footprint.bpf.h), calls (calls.bpf.h), programs (functions.bpf.h, entries.bpf.h, points.bpf.h). Compiled twice, with and without
  * KPAT_DIRECT (see kernel.h).
  */
 #include "entries.bpf.h"

@@ -14,7 +14,10 @@ const SEES_TO_THE_END: Duration = Duration::from_millis(110);
 impl Recorder {
     /// Logs on until what was under way when the end was asked for has come to its end, where packets are followed and there is room for it.
     fn see_to_the_end(&mut self) {
-        if self.pausing.paused || self.files.full().is_some() || !self.sources.all().iter().any(|s| s.is_packets()) {
+        if self.pausing.paused
+            || self.files.full().is_some()
+            || !self.sources.all().iter().any(|s| s.is_packets())
+        {
             return;
         }
         let end = Instant::now() + SEES_TO_THE_END;
