@@ -203,10 +203,10 @@ static __always_inline bool skb_goes_on(struct ident_entry *s, struct sk_buff *s
 	return kread(skb, skb_iif) && (!dev || namespace_of(last) == namespace_of(dev));
 }
 
-/* These say hardly more than how long it is, and with a filter what came before may have been refused: it had other addresses then. */
+/* These say hardly more than how long it is, and with a filter what came before may have been refused: it had other addresses then. TCP's sequence says more. */
 static __always_inline bool says_nothing(u64 ident)
 {
-	return has_filter && ident >> 56 && !(ident >> 48 & 0xff);
+	return has_filter && ident >> 56 && !(ident >> 48 & 0xff) && !(ident >> 56 == PROTO_TCP && (u32)ident);
 }
 
 /* The slot of this name, if it can be this packet's. */

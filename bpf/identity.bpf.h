@@ -10,11 +10,21 @@
 
 #define CHECKSUM_PARTIAL 3 /* include/linux/skbuff.h */
 
+/* With data or a SYN: a TCP segment's place in the stream names it, as an identification would, whatever its ports become. Else 0. `len`: with its header. */
+static __always_inline u64 place_in_stream(struct header_words *t, u32 len)
+{
+	u32 head = (t->w1 >> 36 & 15) * 4, syn = t->w1 >> 40 & 2;
+	u64 id = (t->w0 >> 32 ^ t->w0 >> 48 ^ len) & 0xffff;
+
+	return len > head || syn ? id ?: 1 : 0;
+}
+
 /*
  * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP type and sequence or
  * UDP length. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
  * identification is not 0, else packets of a flow look alike. IPv6 has no identification: the eight bytes behind the
- * header, which NAT does not touch there; they name an echo and a TCP segment with data, two acknowledgements or equal datagrams have the same. A checksum
+ * header, which NAT does not touch there; they name an echo and a TCP segment with data, two acknowledgements or equal datagrams have the same. Nor has
+ * IPv4 one where nothing may be fragmented and no counter of a connection is at hand: of TCP the SYN and ACK, and all of some other systems. A checksum
  * that is still to be completed is none (`partial`). Of ARP all
  * of it, which names nothing. The
  * transport header is where the network header says: the skb learns that later than we look.
@@ -32,21 +42,16 @@ __noinline u64 identity(u64 net, u32 proto, u32 partial)
 	load_network(net + (proto == ETH_P_IP ? 4 * (h.w0 & 15) : 40), &t);
 	if (proto == ETH_P_IPV6 && (h.w0 >> 48 & 0xff) == 58)
 		return t.w0;
-	/* With data: its place in the stream names it, as an identification would. */
-	if (proto == ETH_P_IPV6 && (h.w0 >> 48 & 0xff) == PROTO_TCP) {
-		u32 len = swap16(h.w0 >> 32), head = (t.w1 >> 36 & 15) * 4;
-
-		id = (t.w0 ^ t.w0 >> 16 ^ t.w0 >> 48 ^ len) & 0xffff;
-		return (u64)IDENT_TCP6 << 56 | (len > head ? (id ?: 1) << 32 : 0) | t.w0 >> 32;
-	}
+	if (proto == ETH_P_IPV6 && (h.w0 >> 48 & 0xff) == PROTO_TCP)
+		return (u64)IDENT_TCP6 << 56 | place_in_stream(&t, swap16(h.w0 >> 32)) << 32 | t.w0 >> 32;
 	if (proto == ETH_P_IPV6) {
 		id = (t.w0 & ~(0xffffULL << 32)) ^ (t.w0 >> 32 & 0xffff);
 		return partial && (h.w0 >> 48 & 0xff) == PROTO_UDP ? id & ~(0xffffULL << 48) : id;
 	}
 	id = h.w0 >> 32 & 0xffff;
 	l4 = h.w1 >> 8 & 0xff;
-	if (l4 == 6)
-		return l4 << 56 | id << 32 | t.w0 >> 32;
+	if (l4 == PROTO_TCP)
+		return l4 << 56 | (id ?: place_in_stream(&t, (u16)swap16(h.w0 >> 16) - 4 * (h.w0 & 15))) << 32 | t.w0 >> 32;
 	return l4 << 56 | id << 32 | (l4 == 17 ? t.w0 >> 32 & 0xffff : t.w0 >> 48 | (t.w0 & 0xff) << 16);
 }
 

@@ -97,6 +97,27 @@ POINT(13, netif_receive_skb_list_entry, 0, ARRIVES)
 POINT(14, netif_rx_entry, 0, ARRIVES)
 POINT(15, kfree_skb, 0, FREED)
 
+struct neighbour {
+	struct {
+		struct sk_buff *prev;
+		u32 qlen;
+	} arp_queue;
+} __core;
+
+/*
+ * (neighbour, rc): where rc is 1 the packet waits, as the last in its queue, until the neighbour's link address is known (__neigh_event_send in
+ * net/core/neighbour.c). The lock is free again: the answer may have come meanwhile, and the packet gone; or another one came, which waits, too.
+ */
+SEC("raw_tp/neigh_event_send_done")
+int point_16_neigh_event_send_done(u64 *ctx)
+{
+	struct neighbour *n = (struct neighbour *)(ctx[0]);
+
+	if ((u32)ctx[1] != 1 || !kread(n, arp_queue.qlen))
+		return 0;
+	return point(KP_MAX_FUNCS - 1 - 16, kread_ptr(n, arp_queue.prev), PASSES);
+}
+
 static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet, u32 netns, u64 a, u64 b)
 {
 	u8 ctx = current_context();

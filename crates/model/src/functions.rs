@@ -183,6 +183,8 @@ pub mod stage {
         CONSUMED "consumed" 20;
         /// Put into the queue of a socket that is not of TCP or UDP: a raw socket's copy of what those have.
         OTHER_QUEUE "other-queue" 21;
+        /// Asks for its next hop's link address; until that is known, it waits.
+        NEIGHBOUR "neighbour" 22;
     }
 }
 

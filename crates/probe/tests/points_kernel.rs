@@ -19,6 +19,7 @@ const POINTS: &[&str] = &[
     "point_13_netif_receive_skb_list_entry",
     "point_14_netif_rx_entry",
     "point_15_kfree_skb",
+    "point_16_neigh_event_send_done",
 ];
 
 #[test]

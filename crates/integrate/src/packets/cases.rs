@@ -103,6 +103,11 @@ signs! {
         /// By a queueing discipline, which queued the parts.
         CUT_IN_QUEUE,
     }
+    /// Did it last ask for its next hop's link address?
+    ASKS {
+        ASKS_NOTHING,
+        ASKS_NEIGHBOUR,
+    }
     /// From where it came.
     ORIGIN {
         RECEIVED,
@@ -177,7 +182,7 @@ const fn row(seen: &'static [Seen], says: Says, why: &'static str) -> Row {
 
 /// All parts, the first question first.
 #[cfg(test)]
-pub(super) const PARTS: &[&[Row]] = &[DROPS, PLACES, LEFT, OUT, SILENT, FAR, LAST];
+pub(super) const PARTS: &[&[Row]] = &[DROPS, PLACES, LEFT, OUT, WAITING, SILENT, FAR, LAST];
 
 /// Was the copy that got furthest dropped? Whatever else was dropped was another one.
 #[rustfmt::skip]
@@ -204,7 +209,8 @@ const PLACES: &[Row] = &[
     row(&[WHOLE], Is(TRANSFORMED), "put together with other fragments"),
     row(&[APART, QUEUE | DRIVER], Ask(LEFT), "it was on its way out"),
     row(&[APART, HERE, TAKEN - NOBODY], Is(DELIVERED), "taken by this host: by its protocols, a socket or a reader"),
-    row(&[APART, HERE, NOBODY, UNCHANGED], Ask(SILENT), "no record shows what became of it"),
+    row(&[APART, HERE, NOBODY, UNCHANGED, ASKS_NOTHING], Ask(SILENT), "no record shows what became of it"),
+    row(&[APART, HERE, NOBODY, UNCHANGED, ASKS_NEIGHBOUR], Ask(WAITING), "it was on its way to a neighbour"),
     row(&[APART, MADE | CAME, NOBODY, CHANGED], Is(TRANSFORMED), "cut up, or merged into another"),
     row(&[APART, LINK, NOBODY, CHANGED, LOCAL_SEEN], Ask(FAR), "changed at the link's other end, where receivers would have been seen"),
     row(&[APART, LINK, NOBODY, CHANGED, LOCAL_UNSEEN, FROM_1S], Ask(FAR), "changed at the link's other end, and long gone"),
@@ -230,6 +236,15 @@ const OUT: &[Row] = &[
     row(&[RECEIVED], Is(FORWARDED), "received, and given to a device or to the queue above it"),
     row(&[OWN], Is(SENT), "made here, and given to a device or to the queue above it"),
     row(&[FROM_BEFORE], Is(UNKNOWN), "left a queue in which it had been before the recording began"),
+];
+
+/// Its next hop's link address was asked for. It is sent when that is known, and dropped when nobody answers.
+#[rustfmt::skip]
+const WAITING: &[Row] = &[
+    row(&[NO_END, COMPLETE | FEW_LOST, UNDER_10S], Is(IN_FLIGHT), "still waited for its next hop's link address when the log ended"),
+    row(&[NO_END, COMPLETE | FEW_LOST, FROM_10S], Ask(LAST), "nobody is asked for so long"),
+    row(&[NO_END, LOSSY], Ask(LAST), "that it went on may have been lost"),
+    row(&[BY_SNIFFER | ENDED], Ask(SILENT), "it is gone"),
 ];
 
 /// No receiver was seen, and nothing was made of it.

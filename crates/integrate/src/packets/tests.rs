@@ -272,6 +272,26 @@ fn each_row_is_met_by_what_it_says() {
     let mut now = life(&[(RX, 10, 10)]);
     now.last = END - 1_000_000;
     t.is(&now, POINTS, IN_FLIGHT, "just arrived");
+    // Its next hop's link address is asked for.
+    let mut asks = life(&[(RX, 10, 10), (NEIGHBOUR, 20, 20)]);
+    asks.last = END - 3_000_000_000;
+    t.is(&asks, POINTS, IN_FLIGHT, "nobody has answered");
+    t.seen(&asks.evidence(POINTS, Lost::Many, END, &[]), UNKNOWN, "that somebody did may have been lost");
+    asks.last = END - 15_000_000_000;
+    t.is(&asks, FUNCTIONS, UNKNOWN, "it would have been dropped");
+    t.is(&ended(asks, END), POINTS, DELIVERED, "as what is freed and was not dropped");
+    t.is(
+        &life(&[(RX, 10, 10), (NEIGHBOUR, 20, 20), (QUEUE, 30, 30), (XMIT, 31, 31)]),
+        POINTS,
+        FORWARDED,
+        "answered",
+    );
+    t.is(
+        &dropped(life(&[(NEIGHBOUR, 20, 20)]), 3_000_000_000, Reason::Packet),
+        POINTS,
+        DROPPED,
+        "nobody answered",
+    );
     // In a queue before the recording began.
     t.is(&life(&[(QDISC_OUT | XMIT_QUEUE, 10, 10), (XMIT, 20, 20)]), POINTS, UNKNOWN, "from where?");
     let mut cut = arrived(&[]);
@@ -385,12 +405,23 @@ fn signs_are_one_of_each_sort() {
     };
     let reasons = [Reason::Checksum, Reason::Refused, Reason::Unspecified, Reason::Packet, Reason::OtherHost];
     for _ in 0..20_000 {
-        let roles =
-            [RX, RX | GRO, QUEUE, XMIT, XMIT_QUEUE | QDISC_OUT, LOCAL_IN, SOCKET, SOCK_READ, TAP, LOCAL_OUT];
+        let roles = [
+            RX,
+            RX | GRO,
+            NEIGHBOUR,
+            QUEUE,
+            XMIT,
+            XMIT_QUEUE | QDISC_OUT,
+            LOCAL_IN,
+            SOCKET,
+            SOCK_READ,
+            TAP,
+            LOCAL_OUT,
+        ];
         let mut steps: Vec<(u32, i64, i64)> = Vec::new();
         for _ in 0..draw(6) {
             let at = draw(100) as i64;
-            steps.push((roles[draw(10) as usize], at, at + draw(30) as i64));
+            steps.push((roles[draw(11) as usize], at, at + draw(30) as i64));
         }
         let mut p = life(&steps);
         if draw(2) == 0 {

@@ -142,6 +142,8 @@ pub(super) struct Evidence {
     pub for_many: bool,
     /// What was last seen of it is that receive offload took it.
     pub offload: bool,
+    /// When it last asked for its next hop's link address.
+    pub asked_at: i64,
     /// It came in by a device.
     pub received: bool,
     /// Its way into the queue is not in the log, so neither is where it came from.
@@ -189,6 +191,7 @@ impl Evidence {
             | self.taken(drop)
             | sign(self.after(self.whole_at), cases::WHOLE, cases::APART)
             | self.changed()
+            | sign(self.after(self.asked_at), cases::ASKS_NEIGHBOUR, cases::ASKS_NOTHING)
             | self.origin()
             | sign(self.after(self.freed_at), cases::FREED, cases::KEPT)
             | sign(self.knows.local, cases::LOCAL_SEEN, cases::LOCAL_UNSEEN)
@@ -513,6 +516,7 @@ impl Live {
             fragment: self.fragment.key != 0,
             for_many: self.headers.for_many,
             offload: self.way.gro_at != NEVER && self.way.gro_at == self.way.rx_last,
+            asked_at: self.way.asked_at,
             received: self.way.was_received(),
             unknown_origin: knows.queue
                 && self.way.dequeued_first < self.way.out_first

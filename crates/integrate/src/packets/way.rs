@@ -26,6 +26,8 @@ pub(super) struct Way {
     /// Latest entry of a queue above a device, and of a driver.
     pub(super) queue_at: i64,
     pub(super) xmit_at: i64,
+    /// Latest entry of what asks for the next hop's link address.
+    pub(super) asked_at: i64,
     /// Earliest entry of either, and earliest that takes out of a queue.
     pub(super) out_first: i64,
     pub(super) dequeued_first: i64,
@@ -66,6 +68,7 @@ impl Default for Way {
             arrived_at: NEVER,
             queue_at: NEVER,
             xmit_at: NEVER,
+            asked_at: NEVER,
             out_first: i64::MAX,
             dequeued_first: i64::MAX,
             received: Vec::new(),
@@ -172,6 +175,9 @@ impl Way {
         }
         if roles.has(XMIT_QUEUE | QDISC_IN) {
             self.queue_at = self.queue_at.max(t.entry);
+        }
+        if roles.has(NEIGHBOUR) {
+            self.asked_at = self.asked_at.max(t.entry);
         }
         if roles.has(QDISC_IN) && !roles.has(XMIT_QUEUE) && t.entry > self.enqueued.0 {
             self.enqueued = span;

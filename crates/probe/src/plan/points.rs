@@ -81,6 +81,7 @@ fn tracepoint_group(name: &str) -> &'static str {
         n if n.starts_with("tcp_") => "tcp",
         n if n.starts_with("sched_") => "sched",
         n if n.starts_with("softirq_") => "irq",
+        n if n.starts_with("neigh_") => "neigh",
         "napi_poll" => "napi",
         _ => "net",
     }

@@ -12,12 +12,10 @@ use std::time::{Duration, Instant};
 const SEES_TO_THE_END: Duration = Duration::from_millis(110);
 
 impl Recorder {
-    /// Logs on until what was under way when the end was asked for has come to its end, where packets are followed and there is room for it.
+    /// Logs on until what was under way when the end was asked for has come to its end, where packets or bytes are followed and there is room for it.
     fn see_to_the_end(&mut self) {
-        if self.pausing.paused
-            || self.files.full().is_some()
-            || !self.sources.all().iter().any(|s| s.is_packets())
-        {
+        let follows = self.sources.all().iter().any(|s| s.is_packets() || s.settings.is_some());
+        if self.pausing.paused || self.files.full().is_some() || !follows {
             return;
         }
         let end = Instant::now() + SEES_TO_THE_END;

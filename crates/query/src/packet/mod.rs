@@ -37,6 +37,8 @@ pub enum HandoverKind {
     OtherCpu,
     /// Queueing discipline.
     Qdisc,
+    /// Until the next hop's link address was known.
+    Neighbour,
     /// Waiting in GRO for more segments.
     Gro,
     /// Socket queue, until a reader came.
@@ -57,6 +59,7 @@ impl HandoverKind {
             HandoverKind::Backlog => "backlog",
             HandoverKind::OtherCpu => "other CPU",
             HandoverKind::Qdisc => "qdisc",
+            HandoverKind::Neighbour => "neighbour",
             HandoverKind::Gro => "GRO",
             HandoverKind::SocketQueue => "socket queue",
             HandoverKind::SendQueue => "send queue",

@@ -207,6 +207,7 @@ fn kind_of(
         (HandoverKind::Qdisc, out_of(QDISC_IN, XMIT)),
         // Dropped as it was to be taken out, or to make room.
         (HandoverKind::Qdisc, out_of(QDISC_IN, FREE)),
+        (HandoverKind::Neighbour, out_of(NEIGHBOUR, XMIT_QUEUE | FREE)),
         (HandoverKind::SendQueue, out_of(XMIT | XMIT_QUEUE | SEND_QUEUE, SEND_QUEUE)),
         (HandoverKind::Gro, out_of(GRO, RX)),
     ];
