@@ -112,6 +112,9 @@ fn fields_are_read_where_the_kernels_format_has_them() {
     }
     recorded.sort_unstable();
     assert!(traced.len() >= 3, "{text}");
+    // The kernel's own tracer was off first, and the kernel announces itself over IPv6 when it likes.
+    let last = traced.iter().map(|t| t.0).max().expect("three");
+    recorded.retain(|r| r.0 < last + 1_000_000);
     let lengths: BTreeSet<u64> = traced.iter().map(|t| t.1).collect();
     assert!(lengths.len() >= 3, "{lengths:?}");
     assert_eq!(recorded.len(), traced.len(), "{recorded:?}\n{text}");
