@@ -272,6 +272,28 @@ static __always_inline void goes_on_in_copy(struct packet_entry *e, u64 now)
 }
 
 /*
+ * So with an skb whose buffer is not known: forwarded beside a sniffer the packet was given that one, unseen, and goes on in a clone for which it is exchanged once more
+ * (skb_expand_head() in net/core/skbuff.c, of what has to have room for a tunnel's headers).
+ */
+static __noinline int goes_on_unseen(u64 at, u64 head)
+{
+	struct sk_buff *skb = (struct sk_buff *)at;
+	struct kp_ring_ctl *ctl = ring_ctl();
+	u64 ident = identity_of(skb, head);
+	struct ident_entry *s, *alone;
+
+	if (!ctl || !ident || names_packet(ident))
+		return 0;
+	s = again_by(name_of(ident, skb), ident, skb, FREED);
+	if (!s || !s->turn || s->turn & TURN_OUT)
+		return 0;
+	alone = ident_slot(ident, name_alone(ident));
+	if (alone)
+		fill_slot(alone, name_alone(ident), s->id, s->turn, seen_time(moment(ctl)));
+	return 0;
+}
+
+/*
  * The packet is freed. What comes later with these headers is another one: an answer may have the request's identification and
  * length.
  */
@@ -300,14 +322,19 @@ static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb
 }
 
 /*
- * A sniffer reads its clone as soon as it is there: where the packet was given a buffer of its own by then, because it is forwarded with other headers, the
- * clone is the last in the old one, and its packet goes on.
+ * A copy in a socket's queue that is not its packet's receiver: a sniffer's, which is at no device any more, or the one that a sender gets back with the time at which it was
+ * sent (skb_set_err_queue() in net/core/skbuff.c). What becomes of it says nothing of the packet: that may have been given a buffer of its own, because it is
+ * forwarded with other headers, and wait there. What was never cloned had the sniffer as its only receiver.
  */
-static __always_inline bool by_sniffer(struct sk_buff *skb)
+static __always_inline bool is_beside(struct sk_buff *skb)
 {
 	struct sock *sk = (void *)kread_ptr(skb, sk);
 
-	return sk && kread((struct sock *)(sk), __sk_common.skc_family) == AF_PACKET;
+	if (!sk)
+		return false;
+	if (kread_bit(skb, pkt_type) == PACKET_OUTGOING && !kread(skb, skb_iif))
+		return true;
+	return !kread_ptr(skb, dev) && kread_bit(skb, cloned) && kread(sk, __sk_common.skc_family) == AF_PACKET;
 }
 
 /* With guess_reuse: what the point says of the packet's way. */
@@ -317,11 +344,7 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 	struct ident_entry *s;
 
 	if (what == READ) {
-		if (!last_holder(skb, head))
-			return;
-		if (by_sniffer(skb))
-			e->turn = TURN_READ | shared;
-		else
+		if (last_holder(skb, head))
 			set_turn(e, skb, TURN_READ | shared, now);
 		return;
 	}

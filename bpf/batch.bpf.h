@@ -68,17 +68,13 @@ static __always_inline void settle(struct account *a, u32 at)
 		a->next = at + !p->several;
 }
 
-struct sk_buff___kind {
-	u8 pkt_type : 3;
-} __core;
-
 #define OF_HOST 0
 #define OF_OTHERS 3
 
 /* Addressed to a group or to all. */
 static __always_inline bool is_of_several(u32 *header, u64 skb)
 {
-	u32 kind = kread_bit((struct sk_buff___kind *)skb, pkt_type);
+	u32 kind = kread_bit((struct sk_buff *)skb, pkt_type);
 
 	if ((header[0] & 0xf0) == 0x40 ? (header[4] & 0xf0) == 0xe0 : (header[0] & 0xf0) == 0x60 && (header[6] & 0xff) == 0xff)
 		return true;

@@ -37,7 +37,7 @@ static __always_inline u64 packet_id_of(struct sk_buff *skb)
 
 /* What is done at the return, too; of another function that is not logged nothing is kept. */
 #define KP_ROLES_AT_RETURN                                                                                                                     \
-	(~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO | KP_ROLE_LINK | KP_ROLE_AIR | KP_ROLE_MOVED | KP_ROLE_FLOW))
+	(~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO | KP_ROLE_LINK | KP_ROLE_AIR | KP_ROLE_MOVED | KP_ROLE_FLOW | KP_ROLE_READ))
 
 /* The clock, which takes as long as the rest of an entry, for calls that are logged. Logging may begin or end while a function is in a call. */
 #define NOT_LOGGED 1ULL
@@ -95,7 +95,10 @@ static __noinline u64 list_packets(u64 list, u32 func, u64 now)
 	return w.first;
 }
 
-/* Says whether the header buffer goes with this call. */
+/* In packet_entry.turn, which has no other use where functions are probed: the packet goes on in another buffer. */
+#define MOVED_ON 1
+
+/* Says whether the packet's header buffer goes with this call. */
 __noinline int roles_at_entry(u64 at, u64 place, u32 roles, u64 arg2)
 {
 	struct packet_entry *e = entry_at(place);
@@ -104,13 +107,17 @@ __noinline int roles_at_entry(u64 at, u64 place, u32 roles, u64 arg2)
 
 	if (roles & KP_ROLE_FREE) {
 		if (last_holder(skb, head)) {
+			u32 ends = e->turn != MOVED_ON;
+
 			packet_forget(e);
-			return 1;
+			return ends;
 		}
 	} else if (roles & KP_ROLE_EXPAND) {
 		buffer_moves((u64)skb, e->id);
-		/* the old buffer is freed inside, where nobody tells us, unless a clone still holds it */
-		if (!kread_bit(skb, cloned))
+		/* the old buffer is freed inside, where nobody tells us, unless a clone still holds it: a sniffer's, whose end is not the packet's */
+		if (kread_bit(skb, cloned))
+			e->turn = MOVED_ON;
+		else
 			packet_forget(e);
 	} else if (roles & KP_ROLE_GRO) {
 		struct packet_entry *merged = packet_of((struct sk_buff *)(arg2), false);
@@ -135,6 +142,14 @@ __noinline u64 packet_of_flow(u64 at, u64 flow)
 	if (e)
 		return entry_place(e);
 	return head && has_headers(h) ? admit(at, head, flow_port(flow, ethertype(h, head) == ETH_P_IP), PASSES) : 0;
+}
+
+/* What is read is a copy beside its packet, or no packet: what was received has headers. A function of its own, as the deepest way of calls has no stack to spare. */
+static __noinline u64 none_is_read(u64 skb)
+{
+	struct sk_buff *s = (struct sk_buff *)skb;
+
+	return is_beside(s) || (!kread(s, skb_iif) && !kread(s, network_header));
 }
 
 /* What most functions are not: something is done to the packet's identity, or the packet lies behind a pointer. */
@@ -162,6 +177,8 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 		return id ? pack(bpf_ktime_get_boot_ns(), id) : 0;
 	}
 	skb = (struct sk_buff *)(arg);
+	if (roles & KP_ROLE_READ && none_is_read(arg))
+		return 0;
 	if (roles & KP_ROLE_FLOW) {
 		u64 place = packet_of_flow(arg, arg2);
 

@@ -207,7 +207,8 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 	sig = signature(head, h);
 	sk = (void *)kread_ptr(skb, sk);
 	if (!sig) {
-		if (!sk || ifindex_count)
+		/* What tells a sender that its data were sent, or when, has no headers and is none; a packet has them before it is read, or its socket lets go of it. */
+		if (!sk || ifindex_count || what == READ || what == FREED || kread_bit(skb, pkt_type) == PACKET_OUTGOING)
 			return 0;
 		family = kread((struct sock *)(sk), __sk_common.skc_family);
 		if ((family != AF_INET && family != AF_INET6) || (has_filter && !socket_matches((u64)sk, family)))
@@ -340,8 +341,10 @@ static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool 
 			e = changed((u64)skb, head, entry_place(e), sig) ? e : NULL;
 	}
 	/* A sniffer's clone that goes before its packet is first seen leaving says nothing of where that packet is. */
-	if (what == FREED && guess_reuse && !e && !last_holder(skb, head))
+	if (what == FREED && guess_reuse && !e && !last_holder(skb, head)) {
+		goes_on_unseen((u64)skb, head);
 		return NULL;
+	}
 	if (!e && !refused_as_before(skb, head)) {
 		u64 place = admit((u64)skb, head, 0, what);
 

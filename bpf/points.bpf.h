@@ -12,6 +12,23 @@
 
 struct bpf_raw_tracepoint_args;
 
+/* With guess_reuse: a copy beside the packet was read, or is freed. No point of the packet's; its buffer may be another's after that. */
+static __always_inline void done_beside(struct sk_buff *skb, u32 what)
+{
+	u64 head = kread_ptr(skb, head);
+	struct packet_entry *e;
+
+	if (!last_holder(skb, head))
+		return;
+	e = packet_find(head);
+	if (e && what == FREED)
+		packet_forget(e);
+	else if (e)
+		e->turn = TURN_READ | (e->turn & TURN_SHARED);
+	else if (any_homeless && what == FREED)
+		forget_homeless(head);
+}
+
 static __always_inline int point(u32 func, u64 arg, u32 what)
 {
 	struct packet_entry *e;
@@ -29,6 +46,10 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 		return 0;
 	new_moment(ctl);
 	skb = (struct sk_buff *)(arg);
+	if (guess_reuse && (what == READ || what == FREED) && is_beside(skb)) {
+		done_beside(skb, what);
+		return 0;
+	}
 	e = packet_at(skb, false, what);
 	if (!e) {
 		if (any_homeless && what == FREED && last_holder(skb, kread_ptr(skb, head)))
@@ -143,7 +164,8 @@ static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet,
 
 /*
  * In whose queue what is dropped lay, if in that of a socket that gets copies of what others take: a raw or a packet socket. They own what waits there,
- * which is at no device any more (__sock_queue_rcv_skb in net/core/sock.c), and what they send, which no device has received, or which still is at one.
+ * which is at no device any more (__sock_queue_rcv_skb in net/core/sock.c), and what they send, which no device has received, or which still is at one. A sniffer's
+ * copy of what is sent was received by none, either; what a packet socket sends has its headers and its device at once.
  */
 static __noinline u64 copy_of(u64 skb)
 {
@@ -151,12 +173,14 @@ static __noinline u64 copy_of(u64 skb)
 	u16 family;
 	u8 state;
 
-	if (!sk || !kread((struct sk_buff *)(skb), skb_iif) || kread_ptr((struct sk_buff *)(skb), dev))
+	if (!sk || kread_ptr((struct sk_buff *)(skb), dev))
 		return 0;
 	family = kread(sk, __sk_common.skc_family);
-	state = kread(sk, __sk_common.skc_state);
 	if (family == AF_PACKET)
 		return KP_OWNER_SNIFFER;
+	if (!kread((struct sk_buff *)(skb), skb_iif))
+		return 0;
+	state = kread(sk, __sk_common.skc_state);
 	/* these are no whole sockets */
 	if ((family != AF_INET && family != AF_INET6) || state == TCP_TIME_WAIT || state == TCP_NEW_SYN_RECV)
 		return 0;
@@ -167,16 +191,20 @@ static __noinline u64 copy_of(u64 skb)
 SEC("raw_tp/kfree_skb")
 int event_0_kfree_skb(u64 *ctx)
 {
+	struct sk_buff *skb = (struct sk_buff *)(ctx[0]);
 	struct packet_entry *e;
 	struct kp_ring_ctl *ctl;
 
-	if (!EVENT_MODE(0) || !ctx[0])
+	if (!EVENT_MODE(0) || !skb)
 		return 0;
 	ctl = ring_ctl();
 	if (!ctl)
 		return 0;
 	new_moment(ctl);
-	e = packet_of((struct sk_buff *)(ctx[0]), false);
+	/* A copy beside, which may be the last in its buffer, begins no packet. */
+	if (is_beside(skb) && !packet_find(kread_ptr(skb, head)))
+		return 0;
+	e = packet_of(skb, false);
 	if (e)
 		event(ctl, KP_EV_DROP, e->id, 0, (u32)ctx[2] | copy_of(ctx[0]) << 32, ctx[1]);
 	return 0;

@@ -69,6 +69,7 @@ struct napi_struct {
 } __core;
 
 #define AF_PACKET 17
+#define PACKET_OUTGOING 4 /* include/uapi/linux/if_packet.h */
 #define SOCK_DGRAM 2
 #define SOCK_RAW 3
 #define TCP_ESTABLISHED 1
@@ -153,6 +154,7 @@ struct sk_buff {
 	u16 transport_header;
 	u16 network_header;
 	u16 mac_header;
+	u8 pkt_type : 3;
 	u8 cloned : 1;
 	u8 nohdr : 1;
 	u8 ip_summed : 2;

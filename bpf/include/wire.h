@@ -132,6 +132,7 @@ enum kp_lineage_kind {
 #define KP_ROLE_MOVED 4096u /* called with a packet whose buffer has just been replaced, and its headers' places not yet */
 #define KP_ROLE_FLOW 8192u /* called before the transport header is written, with the flow that says its ports */
 #define KP_ROLE_WITHIN 16384u /* no packet of its own: recorded within calls of packets (within.bpf.h) */
+#define KP_ROLE_READ 32768u /* reads it for user space: a copy beside the packet is none of it (again.bpf.h) */
 #define KP_ROLE_AIR 2048u /* mac80211 gets a frame from a driver: its 802.11 header is not kept for long */
 
 /* Attach cookie: bits 0-12 function, 13 more is done than to find the packet behind an argument, 14-16 argument number from 0, 17 one pointer to follow, 18-29 its
@@ -388,8 +389,7 @@ _Static_assert(sizeof(struct kp_lineage) == 32, "lineage: one slot");
 _Static_assert(sizeof(struct kp_process) == 64, "process: two slots");
 _Static_assert(sizeof(struct kp_event) == 64, "event: two slots");
 _Static_assert(sizeof(struct kp_footprint) == 160, "footprint: five slots");
-_Static_assert(sizeof(struct kp_place) == 32, "place: one slot");
-_Static_assert(sizeof(struct kp_pause) == 32, "pause: one slot");
+_Static_assert(sizeof(struct kp_place) == 32 && sizeof(struct kp_pause) == 32, "place, pause: one slot");
 _Static_assert(sizeof(struct kp_crossing) == 24, "crossing: the paper's size");
 _Static_assert(sizeof(struct kp_socket) == 104, "socket");
 _Static_assert(sizeof(struct kp_tcp) == 128, "tcp");

@@ -1,5 +1,5 @@
 """What became of each datagram, whatever network it passes: two hosts and a router between them, joined by chance by a veth pair, a bridge or two, a macvlan, VLAN or
-VXLAN, with and without offloads, sniffers and threads of the devices' own, and in it flows of known fates. On this machine, with tracepoints, and in guests with
+VXLAN, with and without offloads, sniffers (of rings, and such as read clones at once, late or never) and threads of the devices' own, and in it flows of known fates. On this machine, with tracepoints, and in guests with
 functions. Truth is what each reader took (a datagram's number is its length) and what the network was made to do; each datagram is one packet, with one
 verdict. `KPAT_FATES=FIRST-END` with test_further_networks: other networks; `KPAT_KEEP_FATES=DIR`: what was made of them stays."""
 import json
@@ -18,6 +18,7 @@ from tests.place import begun, own, sh
 from tests.truth import BEST
 
 TOOL = [sys.executable, str(LAB / "tools/fates.py")]
+CLONES = [sys.executable, str(LAB / "tools/clones.py")]
 FEATURES = ("gro", "tso", "tx", "gso", "rx")
 # Kind of link, and how `ip link` makes it on a device.
 STACKED = {"macvlan": "link {over} type macvlan mode bridge", "ipvlan": "link {over} type ipvlan mode l2", "vlan": "link {over} type vlan id 7"}
@@ -27,7 +28,7 @@ DEL, DROP = "delivered", "dropped"
 # A neighbour that does not answer is asked for three seconds, and the log's last moments are *in-flight*.
 PATIENCE = 4.5
 # Networks that showed a fault each.
-SEEDS = (100, 101, 107, 115, 122, 723, 760)
+SEEDS = (100, 101, 107, 115, 122, 215, 218, 306, 723, 760)
 SEEDS_INSIDE = range(301, 302)
 MODULES = "veth bridge macvlan ipvlan 8021q vxlan geneve ip_gre nf_tables nft_limit nft_reject_inet nft_nat nft_redir"
 ROUTER_RULES = """
@@ -236,6 +237,28 @@ def flows(network: Network, chance: random.Random) -> tuple[list[dict], dict[str
     return [f for f in out if chance.random() < 0.7], readers
 
 
+class Clones:
+    """Sniffers that read clones: kpat's own (`own`: words of the recording) and others, at devices drawn by a chance of their own, so that a seed's network is what it was
+    without them."""
+
+    def __init__(self, network: Network, seed: int):
+        chance, self.network, self.all, self.own = random.Random(f"clones of {seed}"), network, [], []
+        for ns, devices in ((network.a, ["any", "a0"]), (network.r, ["any", "r0", "r1"]), (network.b, ["any", "b0"]), *((s, ["any", "br0", "p0"]) for s in network.bridges)):
+            if chance.random() < 0.4:
+                how, closes = chance.choice(["reads", "reads", "slow", "full", "never"]), f"{chance.uniform(0.2, 1.5):.2f}" if chance.random() < 0.4 else ""
+                self.all.append((chance.random() < 0.5, ns, chance.choice(devices), how, closes))
+            if chance.random() < 0.2:
+                self.own += ["--sniff", f"{ns}:{(device := chance.choice(devices[1:]))}"]
+                network.said.append(f"kpat's own at {device}")
+
+    def begin(self, within, before: bool) -> None:
+        """`before`: those that are there before the recording."""
+        for n, (early, ns, device, how, closes) in enumerate(self.all):
+            if early == before:
+                begun(self.network.case, f"clones-{n}", within(ns, *CLONES, device, how, closes))
+                self.network.said.append(f"{how} clones at {device}{closes and f' for {closes} s'}{' early' if early else ''}")
+
+
 def further() -> range:
     first, end = (int(n) for n in os.environ.get("KPAT_FATES", "200-212").split("-"))
     return range(first, end)
@@ -257,13 +280,16 @@ class Fates(unittest.TestCase):
                 begun(self, f"sniffer-{ns}", within(ns, "tcpdump", "-Z", "root", "-U", "--immediate-mode", *quiet, "-n", "-i", dev, "-w", str(self.dir / f"{ns}.pcap")),
                       lambda p: "listening on" in play.text_of(p.stderr))
                 network.said.append(f"sniffer at {dev}")
+        clones = Clones(network, seed)
+        clones.begin(within, before=True)
         late = chance.random() < 0.5
         taking = [] if late else self.readers(network, readers)
         log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
         places = [word for ns in network.all for word in ("--netns", ns)]
-        record = begun(self, "record", [kpat, "record", "-p", profile, *by, "--no-cost", *places, "-o", str(log), "--ready-file", str(ready)],
+        record = begun(self, "record", [kpat, "record", "-p", profile, *by, "--no-cost", *places, *clones.own, "-o", str(log), "--ready-file", str(ready)],
                        lambda _: ready.exists())
         taking = taking or self.readers(network, readers)
+        clones.begin(within, before=False)
         (self.dir / "flows.json").write_text(json.dumps(sent))
         sh(*within(network.a, *TOOL, "send", self.dir / "flows.json", seed, self.dir / "sent.json"))
         # Until the kernel gave up asking for a neighbour; nothing waits longer.

@@ -1,7 +1,7 @@
 """Recordings of a part of the packets: whole lives of whole flows, the same ones at every host, about as many as were asked for.
 
 Truth is what the senders counted, the ports and numbers in tshark's fields of what a sniffer wrote, and the sampling error of chance. Two
-hosts and a router between them, in namespaces, with tracepoints.
+hosts and a router between them, in namespaces, with tracepoints, beside sniffers that read clones.
 """
 import collections
 import json
@@ -12,7 +12,8 @@ import sys
 import unittest
 
 from kpatlab import play
-from tests.place import own, sh
+from kpatlab.cache import LAB
+from tests.place import begun, own, sh
 
 A, B = "10.95.1.1", "10.95.2.1"
 FLOWS, EACH = 240, 6
@@ -76,6 +77,8 @@ class Sampling(unittest.TestCase):
                 sh("ip", "-n", where, "link", "set", name, "up")
             sh("ip", "-n", ns, "route", "add", "default", "via", gateway)
         sh("ip", "netns", "exec", self.r, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        for ns, *how in ((self.r, "ra"), (self.b, "pb", "slow")):
+            begun(self, f"clones-{how[0]}", ["ip", "netns", "exec", ns, sys.executable, str(LAB / "tools/clones.py"), *how])
 
     def serve(self, text: str) -> None:
         argv = ["ip", "netns", "exec", self.b, sys.executable, "-c", text]

@@ -91,6 +91,7 @@ words! {
         Air "air";
         Moved "moved";
         Flow "flow";
+        Read "read";
     }
 }
 

@@ -21,6 +21,7 @@ pub mod role {
     pub const AIR: u16 = 2048;
     pub const MOVED: u16 = 4096;
     pub const FLOW: u16 = 8192;
+    pub const READ: u16 = 32768;
     /// No packet of its own, and then nothing else but what it returns.
     pub const WITHIN: u16 = 16384;
     pub const POINTER: u16 = 1;
@@ -28,12 +29,12 @@ pub mod role {
 
     /// Is nothing done to packets at its return? (`KP_ROLES_AT_RETURN` of bpf/calls.bpf.h)
     pub const fn ends_at_entry(roles: u16) -> bool {
-        roles & !(LIST | FREE | GRO | LINK | AIR | MOVED | FLOW) == 0
+        roles & !(LIST | FREE | GRO | LINK | AIR | MOVED | FLOW | READ) == 0
     }
 
     /// Does identity suffer without it, so that it is probed whether its calls are wanted or not?
     pub const fn tracks(roles: u16) -> bool {
-        roles & WITHIN == 0 && roles & !(LIST | RETURN | LINK | MOVED | FLOW) != 0
+        roles & WITHIN == 0 && roles & !(LIST | RETURN | LINK | MOVED | FLOW | READ) != 0
     }
 }
 
@@ -53,6 +54,7 @@ pub fn role_of(name: &str) -> u16 {
         Identity::Air => role::AIR,
         Identity::Moved => role::MOVED,
         Identity::Flow => role::FLOW,
+        Identity::Read => role::READ,
     }
 }
 
