@@ -257,6 +257,14 @@ fn dhcp(s: &Span, next: Option<&Span>, o: &Open) -> Option<String> {
             "the old lease was asked for first and refused (NAK): six messages instead of four".to_owned(),
         );
     }
+    // A reply behind which a server is searched gave nothing.
+    if steps.windows(3).any(|x| {
+        is(&x[0].words, &["CONFIRM"]) && is(&x[1].words, &["REPLY"]) && is(&x[2].words, &["SOLICIT"])
+    }) {
+        words.push(
+            "the old address was asked for first (CONFIRM) and is none of this network: six messages instead of four".to_owned(),
+        );
+    }
     if count(&["DECLINE"]) > 0 {
         words.push(
             "the client refused the address, as another host has it (DECLINE), and asked for another"

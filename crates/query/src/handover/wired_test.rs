@@ -244,6 +244,43 @@ fn a_link_that_is_lost_again_while_a_client_asks() {
     assert_eq!(h.refusals, ["carrier off"]);
 }
 
+/// As recorded on 7.2: the old address is none of this network, which a reply says as one that gives an address does.
+#[test]
+fn a_reply_that_refuses_the_old_address_gives_none() {
+    let mut all = flow(0);
+    all.extend([
+        at(30, What::CarrierOff),
+        at(1_579, What::CarrierOn),
+        at(2_536, What::Dhcp(Dhcp::Confirm6)),
+        at(2_617, What::Dhcp(Dhcp::Reply6)),
+        at(3_517, What::Dhcp(Dhcp::Solicit)),
+        at(3_681, What::Dhcp(Dhcp::Advertise)),
+        at(3_708, What::Dhcp(Dhcp::Request6)),
+        at(3_833, What::Dhcp(Dhcp::Reply6)),
+        with(4_935, What::AddressAdded { v6: true, tentative: true }, "fd07:2::1dd/128"),
+        with(4_960, What::AddressAdded { v6: true, tentative: false }, "fd07:2::1dd/128"),
+        at(5_000, What::Received),
+    ]);
+    let h = &run(&all, 6_000)[0];
+    let expected = [
+        (Phase::Detection, 30),
+        (Phase::LinkDown, 1_549),
+        (Phase::ClientStart, 957),
+        (Phase::Dhcp, 1_297),
+        (Phase::Address, 1_102),
+        (Phase::DuplicateCheck, 25),
+        (Phase::FirstData, 40),
+    ];
+    assert_eq!(phases(h), expected);
+    assert!(h.tiles());
+    let words = why(h, Phase::Dhcp);
+    assert!(
+        words.starts_with("the old address was asked for first (CONFIRM) and is none of this network"),
+        "{words}"
+    );
+    assert!(words.ends_with("after DHCP REPLY (v6) the client took 900 ms"), "{words}");
+}
+
 #[test]
 fn a_carrier_that_was_back_before_it_was_announced() {
     let mut all = flow(0);
