@@ -77,7 +77,7 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::PortOpening if long(300) => {
             Some("no keys are exchanged, as in an open network: until the port is opened the time is the supplicant's".into())
         }
-        Phase::LinkDown if o.facts.removed && long(300) => Some("the interface itself was gone".into()),
+        Phase::LinkDown if o.facts.removed && !o.facts.gone && long(300) => Some("the interface itself was gone".into()),
         Phase::LinkDown if long(1000) => Some("the wire had no carrier".into()),
         Phase::BridgePort if long(1000) => Some("the port listens and learns first: the bridge's forward delay, twice".into()),
         Phase::ClientStart if long(300) => {

@@ -106,6 +106,27 @@ fn an_interface_that_goes_and_comes_is_one_handover() {
     assert!(why(h, Phase::LinkDown).contains("the interface itself was gone"));
 }
 
+/// A container that ends takes its end of the cable with it.
+#[test]
+fn an_interface_that_goes_for_good_is_no_flap() {
+    let mut all = flow(0);
+    all.extend([at(5, What::CarrierOff), at(6, What::AdminDown), at(7, What::Gone)]);
+    let found = run(&all, 600_000);
+    let [h] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!((h.kind, h.cause, h.ended), (Kind::Gone, Cause::Removed, Ended::Gone));
+    assert_eq!(phases(h), [(Phase::LinkDown, 2)]);
+    // Pulled 30 s before: it was there, without a carrier.
+    let mut all = flow(0);
+    all.extend([at(5, What::CarrierOff), at(30_000, What::Gone)]);
+    let h = &run(&all, 600_000)[0];
+    assert_eq!((h.kind, h.cause, h.whole_ns() / MS), (Kind::Gone, Cause::Carrier, 29_995));
+    assert_eq!(why(h, Phase::LinkDown), "the wire had no carrier");
+    // It never had a link.
+    let mut m = Machine::starting(false);
+    m.push(&at(5, What::Gone));
+    assert!(m.finish(600_000 * MS).is_empty());
+}
+
 #[test]
 fn a_network_that_nobody_uses_is_not_the_routers_fault() {
     let mut all = vec![at(0, What::CarrierOn), at(1_000, What::CarrierOff), at(2_200, What::CarrierOn)];
@@ -221,29 +242,6 @@ fn an_early_request_is_no_reason_for_what_comes_seconds_later() {
     assert!(!why(h, Phase::Detection).contains("access point"), "{}", why(h, Phase::Detection));
 }
 
-#[test]
-fn a_link_that_is_lost_again_while_a_client_asks() {
-    let mut all = flow(0);
-    all.extend([
-        at(10, What::CarrierOff),
-        at(330, What::CarrierOn),
-        at(370, What::Dhcp(Dhcp::Request)),
-        at(1_010, What::CarrierOff),
-        at(1_250, What::CarrierOn),
-        at(6_010, What::Dhcp(Dhcp::Request)),
-        at(6_030, What::Dhcp(Dhcp::Ack)),
-        at(6_050, What::Received),
-    ]);
-    let h = &run(&all, 7_000)[0];
-    assert!(h.spans.iter().all(|s| s.phase != Phase::Retry), "{:?}", phases(h));
-    assert!(
-        why(h, Phase::ClientStart).contains("asks again by its own timer"),
-        "{}",
-        why(h, Phase::ClientStart)
-    );
-    assert_eq!(h.refusals, ["carrier off"]);
-}
-
 /// As recorded on 7.2: the old address is none of this network, which a reply says as one that gives an address does.
 #[test]
 fn a_reply_that_refuses_the_old_address_gives_none() {
@@ -279,6 +277,29 @@ fn a_reply_that_refuses_the_old_address_gives_none() {
         "{words}"
     );
     assert!(words.ends_with("after DHCP REPLY (v6) the client took 900 ms"), "{words}");
+}
+
+#[test]
+fn a_link_that_is_lost_again_while_a_client_asks() {
+    let mut all = flow(0);
+    all.extend([
+        at(10, What::CarrierOff),
+        at(330, What::CarrierOn),
+        at(370, What::Dhcp(Dhcp::Request)),
+        at(1_010, What::CarrierOff),
+        at(1_250, What::CarrierOn),
+        at(6_010, What::Dhcp(Dhcp::Request)),
+        at(6_030, What::Dhcp(Dhcp::Ack)),
+        at(6_050, What::Received),
+    ]);
+    let h = &run(&all, 7_000)[0];
+    assert!(h.spans.iter().all(|s| s.phase != Phase::Retry), "{:?}", phases(h));
+    assert!(
+        why(h, Phase::ClientStart).contains("asks again by its own timer"),
+        "{}",
+        why(h, Phase::ClientStart)
+    );
+    assert_eq!(h.refusals, ["carrier off"]);
 }
 
 #[test]

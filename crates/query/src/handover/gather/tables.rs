@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::handover::mark::{Mark, Source, What};
 use crate::store::Store;
 use kpat_model::EventKind;
-use kpat_model::announced::{BEFORE, had_carrier, is_first_seen};
+use kpat_model::announced::{BEFORE, REMOVED, had_carrier, is_first_seen};
 use kpat_store::TableFile;
 use kpat_store::tables::{DeviceRow, EventRow, PacketRow};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,7 +21,12 @@ pub(super) fn feeds<'a>(store: &'a Store, interfaces: &Interfaces) -> Result<Vec
     let loopback =
         store.devices.iter().filter(|d| d.link_type == 772).map(|d| (d.netns, d.ifindex)).collect();
     let carriers = super::wifi::has_carriers(store)?;
-    let mut events = Events { links: HashMap::new(), carriers, say_before: interfaces.say_before };
+    let mut events = Events {
+        links: HashMap::new(),
+        carriers,
+        say_before: interfaces.say_before,
+        gone: interfaces.gone.clone(),
+    };
     Ok(vec![
         rows(store.table::<EventRow>()?, move |row, number, out| events.marks(row, number, out)),
         Box::new(Packets {
@@ -38,6 +43,8 @@ pub(super) fn feeds<'a>(store: &'a Store, interfaces: &Interfaces) -> Result<Vec
 pub(super) struct Interfaces {
     /// Those that were removed and came again by the same name, as when a driver is loaded anew: each later one with the first.
     pub same: BTreeMap<Place, Place>,
+    /// Those that were removed and did not come again: when.
+    gone: HashMap<Place, i64>,
     /// Whether those that were there when the recording began had a link then.
     pub began: BTreeMap<Place, bool>,
     /// Of ports that were, or became, a bridge's: the bridge. What the host receives there it receives at the bridge.
@@ -64,7 +71,8 @@ impl Interfaces {
     pub fn read(store: &Store) -> Result<Interfaces> {
         let table = store.table::<EventRow>()?;
         let (link, port) = (i64::from(EventKind::Link as i32), i64::from(EventKind::BridgePort as i32));
-        let mut gone: HashMap<(i64, String), Place> = HashMap::new();
+        // By its name the last that was removed, and which it was at first.
+        let mut gone: HashMap<(i64, String), (Place, Place)> = HashMap::new();
         let (mut seen, mut out): (HashSet<Place>, Interfaces) = Default::default();
         let above = |d: &DeviceRow| Some(((d.netns, d.ifindex), (d.netns, d.above?)));
         out.below = store.devices.iter().filter_map(above).collect();
@@ -83,7 +91,7 @@ impl Interfaces {
                 }
                 let place = (row.netns.unwrap_or(0), i32::try_from(row.a).unwrap_or(0));
                 let name = (place.0, row.text.split(' ').next().unwrap_or_default().to_owned());
-                let removed = row.text.ends_with(" removed");
+                let removed = row.text.ends_with(REMOVED);
                 let first = seen.insert(place);
                 out.say_before |= row.text.contains(BEFORE);
                 match had_carrier(&row.text) {
@@ -94,8 +102,16 @@ impl Interfaces {
                     _ => {}
                 }
                 if removed {
-                    gone.insert(name, out.same.get(&place).copied().unwrap_or(place));
-                } else if first && let Some(before) = gone.remove(&name).filter(|before| *before != place) {
+                    gone.insert(name, (place, out.same.get(&place).copied().unwrap_or(place)));
+                    out.gone.insert(place, row.at_ns);
+                    return;
+                }
+                // By its number, as from another namespace.
+                out.gone.remove(&place);
+                if first
+                    && let Some((last, before)) = gone.remove(&name).filter(|(_, before)| *before != place)
+                {
+                    out.gone.remove(&last);
                     out.same.insert(place, before);
                 }
             })?;
@@ -125,6 +141,8 @@ struct Events {
     carriers: bool,
     /// Announcements say what a link was before.
     say_before: bool,
+    /// When those were removed that did not come again.
+    gone: HashMap<Place, i64>,
 }
 
 impl Events {
@@ -147,7 +165,11 @@ impl Events {
             }
         };
         match kind {
-            EventKind::Link if row.text.ends_with(" removed") => put(place(row.a), What::Removed, None),
+            EventKind::Link if row.text.ends_with(REMOVED) => {
+                let place = place(row.a);
+                let gone = self.gone.get(&place) == Some(&row.at_ns);
+                put(place, if gone { What::Gone } else { What::Removed }, None);
+            }
             EventKind::Link => {
                 let place = place(row.a);
                 let before = self.links.insert(place, row.b);
