@@ -7,6 +7,8 @@ pub const ALREADY: &str = " (found)";
 pub const REMOVED: &str = " removed";
 /// Of a carrier that was back when its loss was announced.
 pub const AFTERWARDS: &str = "(announced when it was back)";
+/// Before the name that a link had.
+pub const RENAMED: &str = " (was ";
 /// What a link was before it was changed so.
 pub const BEFORE: &str = "(before: ";
 
