@@ -511,7 +511,7 @@ impl Machine {
         why::explain(&mut spans, &o);
         let end_ns = spans.last().map_or(begin_ns, |s| s.to_ns);
         let ready = o.ready;
-        let to = if o.to.bssid.is_some() { o.to.clone() } else { o.from.clone() };
+        let to = if o.to.bssid.is_some() || !ready { o.to.clone() } else { o.from.clone() };
         let handover = Handover {
             number: 0,
             netns: None,

@@ -98,6 +98,13 @@ fn a_handover_ends_with_an_interface_that_does_not_come_again() {
     assert_eq!((h.kind, h.cause, h.ended), (Kind::Gone, Cause::Removed, Ended::Gone));
     assert_eq!((h.begin_ns / MS, h.end_ns / MS, h.link_ns()), (10, 95, None));
     assert_eq!(h.end.words(), "interface removed");
+    // Nothing was joined.
+    assert_eq!((h.from.bssid, h.to.bssid), (Some(AP1), None));
+    assert!(
+        h.headline().ends_with("interface gone, interface removed: from 02:00:00:00:00:00"),
+        "{}",
+        h.headline()
+    );
     assert!(h.tiles());
     // What came after it changes nothing of it.
     assert_eq!(format!("{:?}", gone(&[])), format!("{found:?}"));
