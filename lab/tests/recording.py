@@ -292,6 +292,54 @@ class Recording(unittest.TestCase):
         seen = [(h["interface"], h["kind"], h["cause"]) for h in found if h["netns"] == os.stat(f"/run/netns/{self.a}").st_ino]
         self.assertEqual(seen, [("flap", "link-flap", "carrier"), ("other", "link-flap", "shut")])
 
+    def test_handovers_of_interfaces_that_were_removed(self):
+        """One that comes again, by its name, with a new name as udev gives, or from another namespace, was without a link meanwhile; one that does not ends its handover, which counts apart. Truth is the time of the command."""
+        near, far = (lambda words, ns=ns: sh("ip", "-n", ns, *words.split()) for ns in (self.a, self.b))
+
+        def pair(name: str) -> None:
+            near(f"link add {name} type veth peer name {name}x netns {self.b}")
+            near(f"link set {name} up")
+            far(f"link set {name}x up")
+
+        for name in ("gone", "again", "moved", "pulled", "plugged"):
+            pair(name)
+        p = self.start(self.dir / "G.kbl", "-p", "path", "-f", "icmp")
+        # Longer before it is removed than an interface that is removed loses its carrier.
+        far("link set pulledx down")
+        time.sleep(3.5)
+        took = {}
+        for name in ("gone", "again", "pulled", "plugged"):
+            before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            near(f"link del {name}")
+            took[name] = (before, time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+        near(f"link set moved netns {self.b}")
+        time.sleep(0.4)
+        pair("again")
+        near(f"link add w0 type veth peer name plugged2 netns {self.b}")
+        near("link set w0 name plugged")
+        near("link set plugged up")
+        far("link set plugged2 up")
+        far(f"link set moved netns {self.a}")
+        near("link set moved up")
+        time.sleep(3)
+        p.stop()
+        sh(self.kpat, "integrate", self.dir / "G.kbl")
+        found = json.loads(sh(self.kpat, "handover", "--json", self.dir / "G.kpat").stdout)
+        here = [h for h in found["handovers"] if h["netns"] == os.stat(f"/run/netns/{self.a}").st_ino]
+        self.assertEqual(sorted((h["interface"], h["kind"], h["cause"], h["ended"]) for h in here), [
+            ("again", "link-flap", "removed", "quiet"), ("gone", "gone", "removed", "gone"), ("moved", "link-flap", "removed", "quiet"), ("plugged", "link-flap", "removed", "quiet"), ("pulled", "gone", "carrier", "gone")])
+        for h in (h for h in here if h["kind"] == "gone"):
+            begun, over = took[h["interface"]]
+            self.assertGreaterEqual(h["end_boot_ns"], begun, h)
+            self.assertLessEqual(h["end_boot_ns"] - over, 20_000_000, h)
+        # The other ends of the cables went and came with them.
+        ended = lambda how: sum(h["ended"] == how for h in found["handovers"])
+        sums = found["statistics"]
+        self.assertEqual((sums["gone"], sums["going_on"]), (ended("gone"), ended("log-end")))
+        self.assertEqual(sums["handovers"], len(found["handovers"]) - ended("gone") - ended("log-end"))
+        self.assertLess(sums["whole"]["max_ns"], 3_000_000_000)
+        self.assertIn(" of an interface that was removed", sh(self.kpat, "handover", self.dir / "G.kpat").stdout)
+
     # ---- the flight recorder by itself ----
 
     def dumps(self, *args, port=9) -> tuple[list[Path], dict]:

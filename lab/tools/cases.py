@@ -122,6 +122,25 @@ def linked(details: list, at: float) -> float | None:
     return wall(before[-1], up["at_boot_ns"]) if up and wall(before[-1], up["at_boot_ns"]) < at - 1 else None
 
 
+def of_flow(name: str, d: dict, numbered: list[tuple[int, int]]) -> tuple[list[float], list[str]]:
+    """The application's gap of a handover whose log has data: how far its ends are from the stamps of its echoes, in ms, and what is wrong."""
+    apart, wrong = [], []
+    gap = lambda x: x[1][0] - x[0][0] if x[1][0] >= d["begin_boot_ns"] and x[0][0] <= d["end_boot_ns"] else 0
+    # Due in the longest gap: the numbers between those of its two echoes. A slow processor does not keep the pace.
+    last, first = max(zip(numbered, numbered[1:]), key=gap, default=((0, 0), (0, 0)))
+    longest = gap((last, first))
+    found = bool(d["flow"] and d["flow"]["gap_ns"])
+    if longest > 1_000_000_000 and not found:
+        wrong.append(f"{name}: handover {d['handover']} has no gap of the flow, its echoes have one of {longest / 1e9:.3f} s")
+    if found:
+        apart = [(d["flow"]["last_boot_ns"] - last[0]) / 1e6, (d["flow"]["first_boot_ns"] - first[0]) / 1e6]
+        if max(map(abs, apart)) > STAMP_MS:
+            wrong.append(f"{name}: the flow's gap begins {apart[0]:.1f} ms and ends {apart[1]:.1f} ms from the stamps of its echoes")
+        if abs(d["flow"]["missing"] - (first[1] - last[1] - 1)) > 3 + 0.1 * (first[1] - last[1]):
+            wrong.append(f"{name}: handover {d['handover']}: about {d['flow']['missing']} packets missing, {first[1] - last[1] - 1} by their numbers")
+    return apart, wrong
+
+
 def main() -> None:
     kpat, out = sys.argv[1], Path(sys.argv[2])
     ask = lambda store, *words: json.loads(command(kpat, "handover", str(store), *words, "--json"))
@@ -136,6 +155,7 @@ def main() -> None:
     numbered = [(int(float(v[4]) * 1e9), int(v[2])) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "echo"]
     echoes = [at for at, _ in numbered]
     found, stamps = {}, []
+    has_data = json.loads(command(kpat, "sql", str(out / "run.kpat"), "select count(*) as n from packet", "--json"))[0]["n"] > 0
     not_made = [(float(m[1]), m[2], m[3]) for m in (re.match(r"([\d.]+): ([^:]+): (.*)", line) for line in (out / "not-made.log").read_text().splitlines())]
     elsewise = {case for _, case, _ in not_made}
     wrong = [f"not played: {name}" for name in (out / "cases.planned").read_text().split() if name not in {case for _, case in begun}]
@@ -164,19 +184,9 @@ def main() -> None:
             if sum(p["ns"] for p in d["phases"]) != d["whole_ns"] or any(a["to_boot_ns"] != b["from_boot_ns"] for a, b in zip(d["phases"], d["phases"][1:])):
                 wrong.append(f"{name}: phases are not the whole")
             offset = d["begin_wall_ns"] - d["begin_boot_ns"]
-            gaps = [(b - a, a, b) for a, b in zip(echoes, echoes[1:]) if b >= d["begin_boot_ns"] and a <= d["end_boot_ns"]]
-            longest, last, first = max(gaps, default=(0, 0, 0))
-            if longest > 1_000_000_000 and not (d["flow"] and d["flow"]["gap_ns"]):
-                wrong.append(f"{name}: handover {d['handover']} has no gap of the flow, its echoes have one of {longest / 1e9:.3f} s")
-            if d["flow"] and d["flow"]["gap_ns"]:
-                apart = [(d["flow"]["last_boot_ns"] - last) / 1e6, (d["flow"]["first_boot_ns"] - first) / 1e6]
-                stamps += apart
-                if max(map(abs, apart)) > STAMP_MS:
-                    wrong.append(f"{name}: the flow's gap begins {apart[0]:.1f} ms and ends {apart[1]:.1f} ms from the stamps of its echoes")
-                # Due in the longest gap: the numbers between those of its two echoes. A slow processor does not keep the pace.
-                last, first = max(zip(numbered, numbered[1:]), key=lambda x: x[1][0] - x[0][0] if x[1][0] >= d["begin_boot_ns"] and x[0][0] <= d["end_boot_ns"] else 0)
-                if abs(d["flow"]["missing"] - (first[1] - last[1] - 1)) > 3 + 0.1 * (first[1] - last[1]):
-                    wrong.append(f"{name}: handover {d['handover']}: about {d['flow']['missing']} packets missing, {first[1] - last[1] - 1} by their numbers")
+            # Of a log with data.
+            apart, of_it = of_flow(name, d, numbered) if has_data else ([], [])
+            stamps, wrong = stamps + apart, wrong + of_it
         wrong += [f"{name}: handovers {a['handover']} and {b['handover']} overlap" for a, b in zip(details, details[1:]) if a["end_boot_ns"] > b["begin_boot_ns"]]
         ups = [(d["link_up"]["at_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 for d in details if d["link_up"]]
         tos = [d["to"]["bssid"] for d in details if d["link_up"]]
@@ -209,6 +219,10 @@ def main() -> None:
         if not fits(expected, seen):
             wrong.append(f"cut, {part}: {seen}, made {expected}")
         wrong += [f"cut, {part}: phases are not the whole" for d in details if sum(p["ns"] for p in d["phases"]) != d["whole_ns"]]
+        # The other two do not have both sides of the gap.
+        for d in details if part in ("whole", "packets") else ():
+            apart, of_it = of_flow(f"cut, {part}", d, numbered)
+            stamps, wrong = stamps + apart, wrong + of_it
     # Set up while it was recorded.
     other = [(h["kind"], h["cause"]) for h in listed if h["interface"] == "w3"]
     if other and other[0] != ("join", "unknown"):

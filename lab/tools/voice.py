@@ -35,6 +35,9 @@ def echo(port: int, log) -> None:
     s.bind(("::", port))
     while True:
         data, sender = s.recvfrom(2048)
+        # No router forwards what has a source for its own link only (RFC 4291, 2.5.6); here the correspondent is at the router, which gives it such.
+        if sender[0].startswith("fe80"):
+            continue
         number = struct.unpack("!Q", data[:8])[0]
         log.write(f"{now() / 1e9:.6f} rx {number}\n")
         try:

@@ -3,8 +3,12 @@
 /// Ends of the texts of links that came, and that were in a namespace that came.
 pub const NEW: &str = " (new)";
 pub const ALREADY: &str = " (found)";
+/// End of the text of one that went.
+pub const REMOVED: &str = " removed";
 /// Of a carrier that was back when its loss was announced.
 pub const AFTERWARDS: &str = "(announced when it was back)";
+/// Before the name that a link had.
+pub const RENAMED: &str = " (was ";
 /// What a link was before it was changed so.
 pub const BEFORE: &str = "(before: ";
 

@@ -37,6 +37,7 @@ fn a_link_flap_in_sum_and_phase_by_phase() {
         (&json!(1), &json!("wan"), &json!("link flap"))
     );
     assert_eq!(line["link"], 2_500_000_000_i64);
+    assert_eq!(all["together"], "1 handover together");
     assert_eq!((&all["sums"][0]["label"], &all["sums"][0]["handovers"]), (&json!("link down"), &json!(1)));
 
     let one = s.ask("/api/handover?number=1");

@@ -8,7 +8,9 @@ export interface Handovers {
   none: string | null;
   left_out: number;
   rows: HandoverLine[];
-  // Over all of them.
+  // How many they are together, and which are none of these: what did not come to an end.
+  together: string;
+  // Over those.
   sums: HandoverSum[];
 }
 

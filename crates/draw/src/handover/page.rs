@@ -5,7 +5,7 @@ use crate::page::{row, table};
 use crate::style;
 use crate::svg::escape;
 use kpat_query::handover::{Handover, Statistics};
-use kpat_text::{duration, percent, plural};
+use kpat_text::{duration, percent};
 use std::fmt::Write as _;
 
 /// A whole page.
@@ -39,7 +39,7 @@ pub fn html(all: &[&Handover], about: &str) -> String {
     }
     if all.len() > 1 {
         let sums = Statistics::of(all.iter().copied());
-        let _ = writeln!(body, "<h2>{} together</h2>", plural(sums.count, "handover"));
+        let _ = writeln!(body, "<h2>{}</h2>", escape(&sums.words()));
         table(&mut body, &["phase"], &["in", "median", "longest", "of handover"]);
         for p in &sums.phases {
             let numbers =

@@ -134,7 +134,7 @@ pub fn list(logs: &[Read], all: &[(&Read, &Handover)], sums: &Statistics) -> Val
         "handovers": all.iter().map(|(read, h)| line(&read.log, h)).collect::<Vec<_>>(),
         "none": none.map(|l| json!({ "log": l.name, "why": l.found.none() })).collect::<Vec<_>>(),
         "statistics": {
-            "handovers": sums.count, "phases": phases, "whole": three(sums.whole_ns), "without_data": sums.outage_ns.map(three),
+            "handovers": sums.count, "gone": sums.gone, "going_on": sums.going_on, "phases": phases, "whole": three(sums.whole_ns), "without_data": sums.outage_ns.map(three),
         },
     })
 }

@@ -85,8 +85,11 @@ pub fn list(args: &Args, logs: &[Read], all: &[(&Read, &Handover)], out: &Output
     let mut hidden = args.listing.print(table, out)?;
     if all.len() > 1 {
         out.line(&Line::new())?;
-        out.line(&Line::of(format!("{} together", plural(all.len() as u64, "handover")), Style::Strong))?;
-        hidden.extend(statistics(all, out)?);
+        let sums = Statistics::of(all.iter().map(|(_, h)| *h));
+        out.line(&Line::of(sums.words(), Style::Strong))?;
+        if sums.count > 0 {
+            hidden.extend(statistics(&sums, out)?);
+        }
     }
     let left: u64 = logs.iter().map(|l| l.found.left_out).sum();
     if left > 0 {
@@ -97,7 +100,7 @@ pub fn list(args: &Args, logs: &[Read], all: &[(&Read, &Handover)], out: &Output
     Ok(())
 }
 
-fn statistics(all: &[(&Read, &Handover)], out: &Output) -> anyhow::Result<Vec<&'static str>> {
+fn statistics(sums: &Statistics, out: &Output) -> anyhow::Result<Vec<&'static str>> {
     let mut table = Table::new(&[
         Column::left("phase", 0, 0),
         Column::right("in", 0),
@@ -106,7 +109,6 @@ fn statistics(all: &[(&Read, &Handover)], out: &Output) -> anyhow::Result<Vec<&'
         Column::right("of #", 1),
         Column::right("share", 2),
     ]);
-    let sums = Statistics::of(all.iter().map(|(_, h)| *h));
     for p in &sums.phases {
         table.row(vec![
             (p.phase.label().to_owned(), style(p.phase.group())),

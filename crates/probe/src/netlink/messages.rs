@@ -3,7 +3,7 @@
 //! Layouts are those of include/uapi/linux/{netlink,rtnetlink,if_link,neighbour}.h. What is malformed ends the message. Any
 //! bytes may be given; no socket is known here.
 
-use kpat_model::announced::{AFTERWARDS, ALREADY, BEFORE, NEW};
+use kpat_model::announced::{AFTERWARDS, ALREADY, BEFORE, NEW, REMOVED, RENAMED};
 use kpat_model::link_address::text as link_address;
 use kpat_model::{BootNs, Context, Event, EventKind, PacketId, Timed};
 use std::collections::{HashMap, HashSet};
@@ -263,7 +263,7 @@ impl Decoder {
                     m => text += &format!(" master {}", self.name(m)),
                 }
                 if old.name != new.name {
-                    text += &format!(" (was {})", old.name);
+                    text += &format!("{RENAMED}{})", old.name);
                 }
                 if old.state() != new.state() {
                     text += &format!(" {BEFORE}{})", old.state());
@@ -299,7 +299,7 @@ impl Decoder {
         let (gone, _) = link(body)?;
         let name = if gone.name.is_empty() { self.name(gone.ifindex) } else { gone.name };
         self.links.remove(&gone.ifindex);
-        Some((EventKind::Link, gone.ifindex.into(), gone.flags.into(), format!("{name} removed")))
+        Some((EventKind::Link, gone.ifindex.into(), gone.flags.into(), format!("{name}{REMOVED}")))
     }
 
     /// The kernel repeats an address when its lifetime is renewed: that is no change.

@@ -17,6 +17,8 @@ pub(super) struct Facts {
     pub taken: Option<bool>,
     /// It was removed, then or later.
     pub removed: bool,
+    /// And did not come again.
+    pub gone: bool,
     /// Data that this host sent since the link is up: the first.
     pub first_sent: Option<i64>,
     /// What a router announced since the link is up, the last time.

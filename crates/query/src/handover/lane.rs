@@ -107,6 +107,7 @@ impl Handover {
         let to = match (self.from.words(), self.to.words()) {
             (from, to) if from.is_empty() && to.is_empty() => String::new(),
             (from, to) if from.is_empty() => format!(": to {to}"),
+            (from, to) if to.is_empty() => format!(": from {from}"),
             (from, to) if from == to => format!(": {to}"),
             (from, to) => format!(": {from} > {to}"),
         };

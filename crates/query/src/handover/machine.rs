@@ -243,6 +243,8 @@ pub struct Machine {
     tuned_mhz: i64,
     /// The radio's stations are known, so ports open when they say.
     stations: bool,
+    /// It is no more: what still comes is its radio's.
+    gone: bool,
     /// The newest time seen.
     last_ns: i64,
     done: Vec<Handover>,
@@ -261,6 +263,7 @@ impl Default for Machine {
             without_data: false,
             tuned_mhz: 0,
             stations: false,
+            gone: false,
             last_ns: i64::MIN,
             done: Vec::new(),
         }
@@ -280,8 +283,20 @@ impl Machine {
     }
 
     pub fn push(&mut self, mark: &Mark) {
+        if self.gone {
+            return;
+        }
         self.last_ns = self.last_ns.max(mark.at_ns);
         match mark.what {
+            What::Gone => {
+                self.push(&Mark { what: What::Removed, ..mark.clone() });
+                if let Some(open) = &mut self.open {
+                    open.facts.gone = true;
+                    self.close(mark, Ended::Gone);
+                }
+                self.gone = true;
+                return;
+            }
             What::Serves => {
                 self.serves = true;
                 (self.open, self.link) = (None, Link::Up);
@@ -496,7 +511,7 @@ impl Machine {
         why::explain(&mut spans, &o);
         let end_ns = spans.last().map_or(begin_ns, |s| s.to_ns);
         let ready = o.ready;
-        let to = if o.to.bssid.is_some() { o.to.clone() } else { o.from.clone() };
+        let to = if o.to.bssid.is_some() || !ready { o.to.clone() } else { o.from.clone() };
         let handover = Handover {
             number: 0,
             netns: None,

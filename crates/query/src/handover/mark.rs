@@ -189,6 +189,8 @@ pub enum What {
     CarrierOn,
     /// The interface itself went: its driver, its card or the other end of a virtual cable.
     Removed,
+    /// The same, and it did not come again in the log.
+    Gone,
     /// The interface was shut or opened by hand.
     AdminDown,
     AdminUp,
@@ -312,7 +314,7 @@ impl Mark {
             What::Disconnected { reason } => format!("disconnected, reason {reason}"),
             What::CarrierOff => with_text("carrier off"),
             What::CarrierOn => "carrier on".into(),
-            What::Removed => "interface removed".into(),
+            What::Removed | What::Gone => "interface removed".into(),
             What::AdminDown => "interface shut".into(),
             What::AdminUp => "interface opened".into(),
             What::OperState(s) => format!("operational state {}", oper_state(s)),

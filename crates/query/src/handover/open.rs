@@ -509,6 +509,7 @@ impl Open {
                 Some(Phase::Address)
             }
             (true, _) => None,
+            (false, Phase::Address) if !v4 && !message.is_answer() => self.gave_none(),
             (false, Phase::Neighbour | Phase::FirstData) if message.is_answer() => None,
             (false, _) => Some(Phase::Dhcp),
         }

@@ -12,6 +12,12 @@ impl Open {
         }
     }
 
+    /// The client asks again: the reply before gave no address. It refused the old one, for which DHCPv6 has no message of its own.
+    pub(super) fn gave_none(&mut self) -> Option<Phase> {
+        self.tiles.rename(Phase::Dhcp);
+        Some(Phase::Dhcp)
+    }
+
     pub(super) fn settle(&self, spans: &mut Vec<Span>) {
         let f = &self.facts;
         let wired = !f.radio && self.from.bssid.is_none();

@@ -1,7 +1,8 @@
-//! Several handovers in sum.
+//! Several handovers in sum. Those that did not come to an end say nothing of how long handovers take: how long they are is when their interface was removed, or the log ended.
 
 use super::machine::Handover;
 use super::phase::Phase;
+use super::words::Ended;
 
 /// Of one phase; times are sums per handover, of those that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +18,12 @@ pub struct PhaseSum {
 
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
+    /// Those that the sums are of.
     pub count: u64,
+    /// Apart: their interface was removed and did not come again.
+    pub gone: u64,
+    /// Apart: they go on when the log ends.
+    pub going_on: u64,
     pub phases: Vec<PhaseSum>,
     /// All phases together: median, longest, sum.
     pub whole_ns: (i64, i64, i64),
@@ -26,7 +32,9 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    pub fn of<'a>(all: impl Iterator<Item = &'a Handover> + Clone) -> Statistics {
+    pub fn of<'a>(found: impl Iterator<Item = &'a Handover> + Clone) -> Statistics {
+        let ended = |how: Ended| found.clone().filter(|h| h.ended == how).count() as u64;
+        let all = found.clone().filter(|h| !matches!(h.ended, Ended::Gone | Ended::LogEnd));
         let phase = |phase: Phase| {
             let mut times: Vec<(i64, u32)> = all
                 .clone()
@@ -46,10 +54,21 @@ impl Statistics {
         };
         Statistics {
             count: all.clone().count() as u64,
+            gone: ended(Ended::Gone),
+            going_on: ended(Ended::LogEnd),
             phases: Phase::ALL.iter().filter_map(|p| phase(*p)).collect(),
             whole_ns: of(all.clone().map(Handover::whole_ns).collect()).unwrap_or_default(),
             outage_ns: of(all.filter_map(Handover::outage_ns).collect()),
         }
+    }
+
+    /// How many they are, and which are none of them.
+    pub fn words(&self) -> String {
+        let together = format!("{} handover{} together", self.count, if self.count == 1 { "" } else { "s" });
+        let gone = (self.gone > 0).then(|| format!("{} of an interface that was removed", self.gone));
+        let going_on = (self.going_on > 0).then(|| format!("{} not over when the log ends", self.going_on));
+        let apart: Vec<String> = [gone, going_on].into_iter().flatten().collect();
+        if apart.is_empty() { together } else { format!("{together}, without {}", apart.join(" and ")) }
     }
 }
 

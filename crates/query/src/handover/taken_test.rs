@@ -75,3 +75,81 @@ fn an_interface_that_is_shut_later_did_not_end_the_link() {
     let h = &run(&all)[0];
     assert_eq!((h.cause, h.link_down.as_ref().map(|m| m.at_ns)), (Cause::Silent, Some(1_021 * MS)));
 }
+
+/// An adapter that is pulled; times as of one that is shut. Its radio has another interface, whose scans are none of it.
+#[test]
+fn a_handover_ends_with_an_interface_that_does_not_come_again() {
+    let gone = |also: &[Mark]| {
+        let mut all = before(0);
+        all.extend([of(10, What::PortClosed, AP1), at(11, What::CarrierOff)]);
+        all.push(of(42, What::Deauthenticated { own: true, reason: 3 }, AP1));
+        all.extend([at(89, What::AdminDown), at(95, What::Gone)]);
+        all.extend_from_slice(also);
+        run(&all)
+    };
+    let later = [
+        at(4_000, What::ScanStart),
+        at(4_200, What::Channel { mhz: 2_412 }),
+        at(4_400, What::ScanDone { aborted: false }),
+        at(60_000, What::CarrierOn),
+    ];
+    let found = gone(&later);
+    let [h] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!((h.kind, h.cause, h.ended), (Kind::Gone, Cause::Removed, Ended::Gone));
+    assert_eq!((h.begin_ns / MS, h.end_ns / MS, h.link_ns()), (10, 95, None));
+    assert_eq!(h.end.words(), "interface removed");
+    // Nothing was joined.
+    assert_eq!((h.from.bssid, h.to.bssid), (Some(AP1), None));
+    assert!(
+        h.headline().ends_with("interface gone, interface removed: from 02:00:00:00:00:00"),
+        "{}",
+        h.headline()
+    );
+    assert!(h.tiles());
+    // What came after it changes nothing of it.
+    assert_eq!(format!("{:?}", gone(&[])), format!("{found:?}"));
+}
+
+/// Its access point fell silent, and it was removed while it searched: both are said.
+#[test]
+fn an_interface_that_is_removed_in_a_search_had_lost_its_access_point() {
+    let mut all = before(0);
+    all.push(of(1_018, What::BeaconLoss, AP1));
+    all.push(of(1_020, What::Deauthenticated { own: true, reason: 4 }, AP1));
+    all.push(at(1_021, What::CarrierOff));
+    all.extend([at(1_448, What::ScanStart), at(12_000, What::AdminDown), at(12_001, What::Gone)]);
+    let found = run(&all);
+    let [h] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!((h.kind, h.cause, h.end_ns / MS), (Kind::Gone, Cause::Silent, 12_001));
+    assert_eq!((h.spans.last().map(|s| s.phase), h.tiles()), (Some(Phase::Probing), true));
+}
+
+/// Twenty roams of 0.7 s, an adapter that was pulled for good, and a search that goes on when the log ends.
+#[test]
+fn what_did_not_come_to_an_end_is_no_part_of_the_sums() {
+    let mut all = before(0);
+    for i in 0..20 {
+        let t = 10 + i * 20_000;
+        let (from, to) = if i % 2 == 0 { (AP1, AP2) } else { (AP2, AP1) };
+        all.push(of(t, What::PortClosed, from));
+        all.extend(join(t + 100, to));
+        all.extend((0..40).map(|n| at(t + 700 + n * 20, What::Received)));
+    }
+    let roams = run(&all);
+    let alone = Statistics::of(roams.iter());
+    assert_eq!((alone.count, alone.words().as_str()), (20, "20 handovers together"));
+    all.extend([at(500_000, What::CarrierOff), at(500_100, What::Gone)]);
+    let gone = run(&all);
+    let mut search = before(0);
+    search.extend([
+        of(1_020, What::Deauthenticated { own: true, reason: 4 }, AP1),
+        at(1_021, What::CarrierOff),
+    ]);
+    search.push(at(900_000, What::ScanStart));
+    let sums = Statistics::of(gone.iter().chain(&run(&search)));
+    assert_eq!((sums.count, sums.gone, sums.going_on), (20, 1, 1));
+    assert_eq!((sums.phases, sums.whole_ns, sums.outage_ns), (alone.phases, alone.whole_ns, alone.outage_ns));
+    let words =
+        "20 handovers together, without 1 of an interface that was removed and 1 not over when the log ends";
+    assert_eq!(Statistics { phases: Vec::new(), ..sums }.words(), words);
+}

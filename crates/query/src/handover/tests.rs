@@ -385,6 +385,7 @@ fn every_mark(ms: i64, dice: &mut Dice) -> Mark {
         What::CarrierOff,
         What::CarrierOn,
         What::AdminDown,
+        What::Gone,
         What::AdminUp,
         What::OperState(n),
         What::ScanStart,

@@ -77,7 +77,7 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::PortOpening if long(300) => {
             Some("no keys are exchanged, as in an open network: until the port is opened the time is the supplicant's".into())
         }
-        Phase::LinkDown if o.facts.removed && long(300) => Some("the interface itself was gone".into()),
+        Phase::LinkDown if o.facts.removed && !o.facts.gone && long(300) => Some("the interface itself was gone".into()),
         Phase::LinkDown if long(1000) => Some("the wire had no carrier".into()),
         Phase::BridgePort if long(1000) => Some("the port listens and learns first: the bridge's forward delay, twice".into()),
         Phase::ClientStart if long(300) => {
@@ -255,6 +255,14 @@ fn dhcp(s: &Span, next: Option<&Span>, o: &Open) -> Option<String> {
     if refused > 0 {
         words.push(
             "the old lease was asked for first and refused (NAK): six messages instead of four".to_owned(),
+        );
+    }
+    // A reply behind which a server is searched gave nothing.
+    if steps.windows(3).any(|x| {
+        is(&x[0].words, &["CONFIRM"]) && is(&x[1].words, &["REPLY"]) && is(&x[2].words, &["SOLICIT"])
+    }) {
+        words.push(
+            "the old address was asked for first (CONFIRM) and is none of this network: six messages instead of four".to_owned(),
         );
     }
     if count(&["DECLINE"]) > 0 {

@@ -106,6 +106,27 @@ fn an_interface_that_goes_and_comes_is_one_handover() {
     assert!(why(h, Phase::LinkDown).contains("the interface itself was gone"));
 }
 
+/// A container that ends takes its end of the cable with it.
+#[test]
+fn an_interface_that_goes_for_good_is_no_flap() {
+    let mut all = flow(0);
+    all.extend([at(5, What::CarrierOff), at(6, What::AdminDown), at(7, What::Gone)]);
+    let found = run(&all, 600_000);
+    let [h] = &found[..] else { panic!("{found:#?}") };
+    assert_eq!((h.kind, h.cause, h.ended), (Kind::Gone, Cause::Removed, Ended::Gone));
+    assert_eq!(phases(h), [(Phase::LinkDown, 2)]);
+    // Pulled 30 s before: it was there, without a carrier.
+    let mut all = flow(0);
+    all.extend([at(5, What::CarrierOff), at(30_000, What::Gone)]);
+    let h = &run(&all, 600_000)[0];
+    assert_eq!((h.kind, h.cause, h.whole_ns() / MS), (Kind::Gone, Cause::Carrier, 29_995));
+    assert_eq!(why(h, Phase::LinkDown), "the wire had no carrier");
+    // It never had a link.
+    let mut m = Machine::starting(false);
+    m.push(&at(5, What::Gone));
+    assert!(m.finish(600_000 * MS).is_empty());
+}
+
 #[test]
 fn a_network_that_nobody_uses_is_not_the_routers_fault() {
     let mut all = vec![at(0, What::CarrierOn), at(1_000, What::CarrierOff), at(2_200, What::CarrierOn)];
@@ -219,6 +240,43 @@ fn an_early_request_is_no_reason_for_what_comes_seconds_later() {
     let h = &run(&all, 6_000)[0];
     assert!(!why(h, Phase::FirstData).contains("lost"), "{}", why(h, Phase::FirstData));
     assert!(!why(h, Phase::Detection).contains("access point"), "{}", why(h, Phase::Detection));
+}
+
+/// As recorded on 7.2: the old address is none of this network, which a reply says as one that gives an address does.
+#[test]
+fn a_reply_that_refuses_the_old_address_gives_none() {
+    let mut all = flow(0);
+    all.extend([
+        at(30, What::CarrierOff),
+        at(1_579, What::CarrierOn),
+        at(2_536, What::Dhcp(Dhcp::Confirm6)),
+        at(2_617, What::Dhcp(Dhcp::Reply6)),
+        at(3_517, What::Dhcp(Dhcp::Solicit)),
+        at(3_681, What::Dhcp(Dhcp::Advertise)),
+        at(3_708, What::Dhcp(Dhcp::Request6)),
+        at(3_833, What::Dhcp(Dhcp::Reply6)),
+        with(4_935, What::AddressAdded { v6: true, tentative: true }, "fd07:2::1dd/128"),
+        with(4_960, What::AddressAdded { v6: true, tentative: false }, "fd07:2::1dd/128"),
+        at(5_000, What::Received),
+    ]);
+    let h = &run(&all, 6_000)[0];
+    let expected = [
+        (Phase::Detection, 30),
+        (Phase::LinkDown, 1_549),
+        (Phase::ClientStart, 957),
+        (Phase::Dhcp, 1_297),
+        (Phase::Address, 1_102),
+        (Phase::DuplicateCheck, 25),
+        (Phase::FirstData, 40),
+    ];
+    assert_eq!(phases(h), expected);
+    assert!(h.tiles());
+    let words = why(h, Phase::Dhcp);
+    assert!(
+        words.starts_with("the old address was asked for first (CONFIRM) and is none of this network"),
+        "{words}"
+    );
+    assert!(words.ends_with("after DHCP REPLY (v6) the client took 900 ms"), "{words}");
 }
 
 #[test]

@@ -23,10 +23,12 @@ pub enum Kind {
     BridgePort,
     /// Nothing was joined before the log ended.
     NotJoined,
+    /// The interface was removed, and did not come again.
+    Gone,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Join,
         Kind::Roam,
         Kind::FastTransition,
@@ -36,6 +38,7 @@ impl Kind {
         Kind::LinkFlap,
         Kind::BridgePort,
         Kind::NotJoined,
+        Kind::Gone,
     ];
 
     pub fn name(self) -> &'static str {
@@ -49,6 +52,7 @@ impl Kind {
             Kind::LinkFlap => "link-flap",
             Kind::BridgePort => "bridge-port",
             Kind::NotJoined => "not-joined",
+            Kind::Gone => "gone",
         }
     }
 
@@ -63,6 +67,7 @@ impl Kind {
             Kind::LinkFlap => "link flap",
             Kind::BridgePort => "bridge port",
             Kind::NotJoined => "not joined",
+            Kind::Gone => "interface gone",
         }
     }
 
@@ -70,6 +75,7 @@ impl Kind {
         let f = &o.facts;
         let own = o.stop.is_some() && (f.scan_before_stop || f.auth_before_carrier) && !f.beacon_loss;
         match () {
+            () if f.gone => Kind::Gone,
             () if !f.radio && o.from.bssid.is_none() => {
                 if f.wired_bridge {
                     Kind::BridgePort
@@ -195,6 +201,8 @@ pub enum Ended {
     Quiet,
     /// The new link ended before the address that was asked for came.
     LinkEnd,
+    /// The interface was removed, and did not come again.
+    Gone,
     LogEnd,
 }
 
@@ -204,6 +212,7 @@ impl Ended {
             Ended::Data => "data",
             Ended::Quiet => "quiet",
             Ended::LinkEnd => "link-end",
+            Ended::Gone => "gone",
             Ended::LogEnd => "log-end",
         }
     }
@@ -213,6 +222,7 @@ impl Ended {
             Ended::Data => "ends with the first data received",
             Ended::Quiet => "ends with the last thing that happened: the log has no data received after it",
             Ended::LinkEnd => "ends with the new link, before the address that was asked for came",
+            Ended::Gone => "ends with the interface, which was removed and did not come again",
             Ended::LogEnd => "goes on when the log ends",
         }
     }

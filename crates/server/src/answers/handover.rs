@@ -9,7 +9,9 @@ answers! {
         none: Option<String>,
         left_out: u64,
         rows: Vec<HandoverLine>,
-        /// Over all of them.
+        /// How many they are together, and which are none of these: what did not come to an end.
+        together: String,
+        /// Over those.
         sums: Vec<HandoverSum>,
     }
     HandoverLine {

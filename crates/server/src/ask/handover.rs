@@ -48,6 +48,7 @@ pub fn handovers(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Handovers> {
         none: found.handovers.is_empty().then(|| found.none().to_owned()),
         left_out: found.left_out,
         rows: found.handovers.iter().map(|h| line(ask, h)).collect(),
+        together: sums.words(),
         sums: sums
             .phases
             .iter()

@@ -36,8 +36,8 @@ function List({ data, current, choose }: { data: Handovers; current: number; cho
       {data.left_out > 0 && <p class="muted">{many(data.left_out, "further one")} not shown</p>}
       {data.rows.length > 1 && (
         <>
-          <h2>Together</h2>
-          <table class="plain wide">
+          <h2>{data.together}</h2>
+          {data.sums.length > 0 && <table class="plain wide">
             <thead><tr><th>Phase</th><th class="right">In</th><th class="right">Median</th><th class="right">Longest</th><th class="right">of #</th></tr></thead>
             <tbody>
               {data.sums.map((s) => (
@@ -50,7 +50,7 @@ function List({ data, current, choose }: { data: Handovers; current: number; cho
                 </tr>
               ))}
             </tbody>
-          </table>
+          </table>}
         </>
       )}
     </div>

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::handover::mark::{Mark, Source, What};
 use crate::store::Store;
 use kpat_model::EventKind;
-use kpat_model::announced::{BEFORE, had_carrier, is_first_seen};
+use kpat_model::announced::{BEFORE, REMOVED, RENAMED, had_carrier, is_first_seen};
 use kpat_store::TableFile;
 use kpat_store::tables::{DeviceRow, EventRow, PacketRow};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,7 +21,12 @@ pub(super) fn feeds<'a>(store: &'a Store, interfaces: &Interfaces) -> Result<Vec
     let loopback =
         store.devices.iter().filter(|d| d.link_type == 772).map(|d| (d.netns, d.ifindex)).collect();
     let carriers = super::wifi::has_carriers(store)?;
-    let mut events = Events { links: HashMap::new(), carriers, say_before: interfaces.say_before };
+    let mut events = Events {
+        links: HashMap::new(),
+        carriers,
+        say_before: interfaces.say_before,
+        gone: interfaces.gone.clone(),
+    };
     Ok(vec![
         rows(store.table::<EventRow>()?, move |row, number, out| events.marks(row, number, out)),
         Box::new(Packets {
@@ -38,6 +43,8 @@ pub(super) fn feeds<'a>(store: &'a Store, interfaces: &Interfaces) -> Result<Vec
 pub(super) struct Interfaces {
     /// Those that were removed and came again by the same name, as when a driver is loaded anew: each later one with the first.
     pub same: BTreeMap<Place, Place>,
+    /// Those that were removed and did not come again: when.
+    gone: HashMap<Place, i64>,
     /// Whether those that were there when the recording began had a link then.
     pub began: BTreeMap<Place, bool>,
     /// Of ports that were, or became, a bridge's: the bridge. What the host receives there it receives at the bridge.
@@ -64,46 +71,20 @@ impl Interfaces {
     pub fn read(store: &Store) -> Result<Interfaces> {
         let table = store.table::<EventRow>()?;
         let (link, port) = (i64::from(EventKind::Link as i32), i64::from(EventKind::BridgePort as i32));
-        let mut gone: HashMap<(i64, String), Place> = HashMap::new();
-        let (mut seen, mut out): (HashSet<Place>, Interfaces) = Default::default();
+        let mut announced = Announced::default();
         let above = |d: &DeviceRow| Some(((d.netns, d.ifindex), (d.netns, d.above?)));
-        out.below = store.devices.iter().filter_map(above).collect();
-        // Whose first announcement says nothing of what it was.
-        let mut same_state = BTreeMap::new();
+        announced.of.below = store.devices.iter().filter_map(above).collect();
         for group in 0..table.groups() {
             if !table.ints(group, "kind")?.iter().any(|k| [link, port].contains(k)) {
                 continue;
             }
-            table.each(vec![group], |row: EventRow| {
-                if i64::from(row.kind) == port {
-                    out.port(store, &row);
-                }
-                if i64::from(row.kind) != link {
-                    return;
-                }
-                let place = (row.netns.unwrap_or(0), i32::try_from(row.a).unwrap_or(0));
-                let name = (place.0, row.text.split(' ').next().unwrap_or_default().to_owned());
-                let removed = row.text.ends_with(" removed");
-                let first = seen.insert(place);
-                out.say_before |= row.text.contains(BEFORE);
-                match had_carrier(&row.text) {
-                    Some(up) if first => drop(out.began.insert(place, up)),
-                    None if first && !removed && !is_first_seen(&row.text) => {
-                        same_state.insert(place, row.b & IFF_LOWER_UP != 0);
-                    }
-                    _ => {}
-                }
-                if removed {
-                    gone.insert(name, out.same.get(&place).copied().unwrap_or(place));
-                } else if first && let Some(before) = gone.remove(&name).filter(|before| *before != place) {
-                    out.same.insert(place, before);
-                }
+            table.each(vec![group], |row: EventRow| match i64::from(row.kind) {
+                kind if kind == port => announced.of.port(store, &row),
+                kind if kind == link => announced.link(&row),
+                _ => {}
             })?;
         }
-        if out.say_before {
-            out.began.extend(same_state);
-        }
-        Ok(out)
+        Ok(announced.finish())
     }
 
     /// Text: name, state and bridge.
@@ -117,6 +98,65 @@ impl Interfaces {
     }
 }
 
+/// What announcements of links said so far, in order of time.
+#[derive(Default)]
+struct Announced {
+    of: Interfaces,
+    seen: HashSet<Place>,
+    /// When those came that were not there before.
+    came: HashMap<Place, i64>,
+    /// By its name the last that was removed, which it was at first, and when.
+    gone: HashMap<(i64, String), (Place, Place, i64)>,
+    /// Whose first announcement says nothing of what it was.
+    same_state: BTreeMap<Place, bool>,
+}
+
+impl Announced {
+    fn link(&mut self, row: &EventRow) {
+        let place = (row.netns.unwrap_or(0), i32::try_from(row.a).unwrap_or(0));
+        let name = (place.0, row.text.split(' ').next().unwrap_or_default().to_owned());
+        let removed = row.text.ends_with(REMOVED);
+        let (first, came) = (self.seen.insert(place), is_first_seen(&row.text));
+        self.of.say_before |= row.text.contains(BEFORE);
+        match had_carrier(&row.text) {
+            Some(up) if first => drop(self.of.began.insert(place, up)),
+            None if first && !removed && !came => {
+                self.same_state.insert(place, row.b & IFF_LOWER_UP != 0);
+            }
+            _ => {}
+        }
+        if removed {
+            let before = self.of.same.get(&place).copied().unwrap_or(place);
+            self.gone.insert(name, (place, before, row.at_ns));
+            self.of.gone.insert(place, row.at_ns);
+            return;
+        }
+        // By its number, as from another namespace.
+        self.of.gone.remove(&place);
+        if came {
+            self.came.insert(place, row.at_ns);
+        }
+        let Some((last, before, at_ns)) = self.gone.get(&name).copied() else { return };
+        // The kernel has a name of its own for what comes, and another one is given to it then.
+        let named = row.text.contains(RENAMED) && self.came.get(&place).is_some_and(|came| *came >= at_ns);
+        if place == last {
+            self.gone.remove(&name);
+        } else if (first || named) && before != place {
+            self.gone.remove(&name);
+            self.of.gone.remove(&last);
+            self.of.same.insert(place, before);
+        }
+    }
+
+    fn finish(self) -> Interfaces {
+        let mut of = self.of;
+        if of.say_before {
+            of.began.extend(self.same_state);
+        }
+        of
+    }
+}
+
 /// Of `event`: links and addresses.
 struct Events {
     /// Flags as last seen.
@@ -125,12 +165,14 @@ struct Events {
     carriers: bool,
     /// Announcements say what a link was before.
     say_before: bool,
+    /// When those were removed that did not come again.
+    gone: HashMap<Place, i64>,
 }
 
 impl Events {
     /// The first announcement of an interface that was there: it is up, or has a carrier, and was or had not; or something else of it changed.
     fn changes_state(&self, text: &str) -> bool {
-        let other = [" mtu ", " address ", " master ", " left ", " (was "];
+        let other = [" mtu ", " address ", " master ", " left ", RENAMED];
         had_carrier(text).is_some() || !self.say_before && !other.iter().any(|o| text.contains(o))
     }
 
@@ -147,7 +189,11 @@ impl Events {
             }
         };
         match kind {
-            EventKind::Link if row.text.ends_with(" removed") => put(place(row.a), What::Removed, None),
+            EventKind::Link if row.text.ends_with(REMOVED) => {
+                let place = place(row.a);
+                let gone = self.gone.get(&place) == Some(&row.at_ns);
+                put(place, if gone { What::Gone } else { What::Removed }, None);
+            }
             EventKind::Link => {
                 let place = place(row.a);
                 let before = self.links.insert(place, row.b);
@@ -238,5 +284,58 @@ pub(super) fn is_data(proto: i64, sport: i64, dport: i64, icmp: i64) -> bool {
         1 => matches!(icmp, 0 | 8),
         58 => matches!(icmp, 128 | 129),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(texts: &[(i64, &str)]) -> Interfaces {
+        let mut announced = Announced::default();
+        for (i, (ifindex, text)) in texts.iter().enumerate() {
+            let (a, text) = (*ifindex, (*text).to_owned());
+            announced.link(&EventRow {
+                at_ns: i as i64 * 1_000,
+                netns: Some(7),
+                a,
+                text,
+                ..EventRow::default()
+            });
+        }
+        announced.finish()
+    }
+
+    /// As the kernel announces an adapter that is plugged in again: as wlan0, which udev renames.
+    #[test]
+    fn what_comes_again_by_its_old_name_is_the_same() {
+        let back = read(&[(3, "wlp3s0 removed"), (9, "wlan0 down (new)"), (9, "wlp3s0 down (was wlan0)")]);
+        assert_eq!((back.same.get(&(7, 9)), back.gone.len()), (Some(&(7, 3)), 0));
+        // Again and again, and for good at last.
+        let gone = read(&[
+            (3, "wlan0 removed"),
+            (9, "wlan0 down (new)"),
+            (9, "wlan0 removed"),
+            (11, "wlan0 down (new)"),
+            (11, "wlan0 removed"),
+        ]);
+        assert_eq!((gone.same.get(&(7, 9)), gone.same.get(&(7, 11))), (Some(&(7, 3)), Some(&(7, 3))));
+        assert_eq!(gone.gone, HashMap::from([((7, 11), 4_000)]));
+        // By its number, from another namespace.
+        let mut moved = vec![(3, "eth0 removed"), (3, "eth0 down (new)")];
+        assert!(read(&moved).gone.is_empty());
+        moved.extend([(3, "eth1 down (was eth0)"), (5, "eth0 down (new)")]);
+        assert!(read(&moved).same.is_empty());
+    }
+
+    #[test]
+    fn another_interface_that_takes_the_name_is_another() {
+        let other = read(&[
+            (3, "eth0 up carrier (before: down)"),
+            (4, "eth1 up carrier"),
+            (3, "eth0 removed"),
+            (4, "eth0 up carrier (was eth1)"),
+        ]);
+        assert_eq!((other.same.len(), other.gone), (0, HashMap::from([((7, 3), 2_000)])));
     }
 }
