@@ -223,8 +223,9 @@ static __always_inline struct ident_entry *again_by(u64 name, u64 ident, struct 
  * With guess_reuse: the packet that had these headers a moment ago, 0: none. It is another one where that packet cannot have come this way: a sender
  * gives segments of successive large packets the same identifications.
  */
-static __noinline u64 known_again(struct sk_buff *skb, u64 ident, u32 what, u64 now)
+__noinline u64 known_again(u64 at, u64 ident, u32 what, u64 now)
 {
+	struct sk_buff *skb = (struct sk_buff *)at;
 	struct ident_entry *s = again_by(name_of(ident, skb), ident, skb, what);
 	u64 reach;
 
@@ -275,7 +276,7 @@ static __always_inline void goes_on_in_copy(struct packet_entry *e, u64 now)
  * So with an skb whose buffer is not known: forwarded beside a sniffer the packet was given that one, unseen, and goes on in a clone for which it is exchanged once more
  * (skb_expand_head() in net/core/skbuff.c, of what has to have room for a tunnel's headers).
  */
-static __noinline int goes_on_unseen(u64 at, u64 head)
+__noinline int goes_on_unseen(u64 at, u64 head)
 {
 	struct sk_buff *skb = (struct sk_buff *)at;
 	struct kp_ring_ctl *ctl = ring_ctl();

@@ -227,7 +227,7 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 	now = moment(ctl);
 	if (guess_reuse)
 		ident = identity_of(skb, head);
-	id = guess_reuse ? known_again(skb, ident, what, now) : 0;
+	id = guess_reuse ? known_again((u64)skb, ident, what, now) : 0;
 	/* lives are whole: what was received already was not chosen then, whatever its headers say now */
 	if (sample_below && !id && !ifindex_count && kread(skb, skb_iif))
 		return 0;

@@ -66,9 +66,25 @@ pub(super) struct Received {
     earlier: VecDeque<i64>,
 }
 
-/// From one packet to the next: what averages over some of them are for the middle half of the time, in which none counts for more than the usual one. So neither an earlier gap
-/// changes it, nor that a busy host has packets in bursts, nor what was held and came in a few seconds.
+/// From one packet to the next, without earlier gaps and what was held in them and came close together: first as it is with them, which shows them.
 fn pace(times: &[i64]) -> i64 {
+    let (rough, usual) = middle(times);
+    let (mut at, mut held) = (0, false);
+    let mut steady = vec![0];
+    for w in times.windows(2) {
+        let step = w[1] - w[0];
+        held = step > usual.max(5 * rough) || held && step < rough / 2;
+        if !held {
+            at += step;
+            steady.push(at);
+        }
+    }
+    if steady.len() > STEADY { middle(&steady).0 } else { rough }
+}
+
+/// What averages over some packets are for the middle half of the time, in which none counts for more than the usual one, and how long that many usually take. So neither one gap
+/// changes it, nor that a busy host has packets in bursts, nor what was held and came in a few seconds.
+fn middle(times: &[i64]) -> (i64, i64) {
     let each = (times.len() / 8).clamp(1, 16);
     let ends: Vec<i64> = times.iter().rev().step_by(each).copied().collect();
     let mut durations: Vec<i64> = ends.windows(2).map(|w| w[0] - w[1]).collect();
@@ -83,7 +99,7 @@ fn pace(times: &[i64]) -> i64 {
         (at, ns) = (next, ns + (share * d as f64) as i64);
         packets += share * each as f64;
     }
-    if packets > 0.0 { (ns as f64 / packets) as i64 } else { 0 }
+    (if packets > 0.0 { (ns as f64 / packets) as i64 } else { 0 }, most)
 }
 
 /// How many more came behind a gap than the pace has: what was held, which comes close together, and on a busy host with holes in between. Known when as many come again as should.
@@ -200,5 +216,44 @@ mod tests {
         received.sort();
         let g = received.gap((41_200 * MS, 100_000 * MS), "a flow".into()).unwrap();
         assert_eq!((g.gap_ns(), g.missing), (Some(72_400 * MS), 361));
+    }
+
+    /// Handovers one after the other, in which packets were lost or held, drawn by chance; and bursts.
+    #[test]
+    fn earlier_gaps_are_no_pace() {
+        let mut state = 1u64;
+        let mut draw = |n: i64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as i64 % n
+        };
+        let (mut off, all) = (0, 2_000);
+        for _ in 0..all {
+            let (step, total) = ([20, 100, 200][draw(3) as usize], 20 + draw(238) as usize);
+            let (mut now, mut times) = (0, Vec::new());
+            while times.len() < total {
+                for _ in 0..8 + draw(52) {
+                    now += step * (900 + draw(200)) / 1_000;
+                    times.push(now * MS);
+                }
+                let gap = 1_000 + draw(9_000);
+                now += gap;
+                let held = if draw(2) == 0 { draw((gap / step).min(30) + 1) } else { 0 };
+                times.extend((0..held).map(|i| now * MS + i * MS));
+                now += held;
+            }
+            for _ in 0..8 + draw(22) {
+                now += step * (900 + draw(200)) / 1_000;
+                times.push(now * MS);
+            }
+            let found = pace(&times[times.len().saturating_sub(PACE)..]) as f64 / (step * MS) as f64;
+            off += i32::from((found - 1.0).abs() > 0.1);
+        }
+        println!("of {all} flows with gaps {off} have a pace that is off by more than a tenth");
+        assert!(off * 50 < all, "{off} of {all}");
+        for together in [2, 5, 12, 15] {
+            let times: Vec<i64> = (0..256).map(|i| i / together * together * 20 * MS).collect();
+            let found = pace(&times) as f64 / (20 * MS) as f64;
+            assert!((0.75..1.25).contains(&found), "{together} together: {found}");
+        }
     }
 }
