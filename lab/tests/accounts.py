@@ -348,7 +348,7 @@ class Accounts(profile.Recorded):
         sizes = {}
         for name, only in (("all", []), ("command", ["--only", "command"])):
             kbl, out = self.dir / f"{name}.kbl", self.dir / f"{name}.kpat"
-            burn = f"taskset -c {profile.BURN_CPU} {sys.executable} -c '{profile.BURN.replace('signal.pause()', '')}' {profile.LOOPS // 4}"
+            burn = f"taskset -c {profile.BURN_CPU} {sys.executable} -c '{profile.BURN.replace('signal.pause()', 'import os; os._exit(0)')}' {profile.LOOPS // 4}"
             forks = f"for i in $(seq 300); do /bin/true; done"
             others = self.start(None, f"others-{name}", profile.SEND_CPU, "import os, time\nt = time.time()\nwhile time.time() - t < 2:\n    if not os.fork(): os._exit(0)\n    os.wait()\n")
             r = sh(play.kpat_path(), "record", "-p", "profile", *only, "--rate", "499", "--no-cost", "-o", kbl, "--", "sh", "-c", f"{burn}; {forks}")
