@@ -16,7 +16,7 @@ TOOL = [sys.executable, str(LAB / "tools/clones.py")]
 # To where, how the sender's socket is: connected ones give what must not be cut an identification, others none.
 FLOWS = {7001: ("10.99.0.1", True), 7002: ("10.99.0.1", False), 7003: ("fd99::1", True)}
 SEND = f"""
-import json, socket, sys, time
+import json, socket, sys
 flows = {{}}
 for port, (to, connected) in json.loads(sys.argv[1]).items():
     s = socket.socket(socket.AF_INET6 if ':' in to else socket.AF_INET, socket.SOCK_DGRAM)
@@ -29,7 +29,7 @@ for n in range({COUNT}):
 """
 READ = """
 import select, signal, socket, sys
-over, took = [], {}
+over = []
 signal.signal(signal.SIGTERM, lambda *_: over.append(1))
 all = []
 for family, to in ((socket.AF_INET, '10.99.0.1'), (socket.AF_INET6, 'fd99::1')):

@@ -112,10 +112,11 @@ class Redirected(unittest.TestCase):
         else:
             self.tc("filter", "add", "dev", dev, where, "bpf", "da", "obj", made, "sec", section)
 
-    def both_ways(self, section: str):
+    def both_ways(self, redirect):
+        """`redirect`: what comes in by one device leaves by the other."""
         for dev, to in (("ra", "rb"), ("rb", "ra")):
             self.tc("qdisc", "add", "dev", dev, "clsact")
-            self.program(self.r, dev, "ingress", section, to)
+            redirect(dev, to)
 
     def mirror_port(self):
         sh("ip", "-n", self.r, "link", "add", "m0", "type", "veth", "peer", "m1")
@@ -123,7 +124,7 @@ class Redirected(unittest.TestCase):
             sh("ip", "-n", self.r, "link", "set", dev, "up")
         self.tc("qdisc", "add", "dev", "ra", "clsact")
 
-    def record(self, name: str, where: list[str], client: str, *args, command=()) -> list[dict]:
+    def record(self, name: str, where: list[str], client: str, *args) -> list[dict]:
         log = self.dir / f"{name}.kbl"
         of = [word for ns in where for word in ("--netns", ns)]
         argv = ["ip", "netns", "exec", self.a, sys.executable, "-c", client, *map(str, args)]
@@ -162,17 +163,12 @@ class Redirected(unittest.TestCase):
 
     def test_tc_redirects(self):
         self.place(SWITCHED)
-        for dev, to in (("ra", "rb"), ("rb", "ra")):
-            self.tc("qdisc", "add", "dev", dev, "clsact")
-            self.mirred(dev, ("ingress",), "redirect", to)
+        self.both_ways(lambda dev, to: self.mirred(dev, ("ingress",), "redirect", to))
         self.arrives("mirred")
-        for section in ("tc/redirect", "tc/peer"):
-            self.place(SWITCHED)
-            self.both_ways(section)
+        for section, there in (("tc/redirect", SWITCHED), ("tc/peer", SWITCHED), ("tc/neigh", ROUTED)):
+            self.place(there)
+            self.both_ways(lambda dev, to, section=section: self.program(self.r, dev, "ingress", section, to))
             self.arrives(section)
-        self.place(ROUTED)
-        self.both_ways("tc/neigh")
-        self.arrives("tc/neigh")
 
     def test_a_mirror_port_makes_no_packets(self):
         self.place(ROUTED)
