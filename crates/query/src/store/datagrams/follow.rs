@@ -182,6 +182,8 @@ struct Queue {
     came: HashMap<i64, (u32, bool)>,
     waiting: VecDeque<Waiting>,
     last: Option<(i64, i32)>,
+    /// By CPU, when its last one was on its way into the queue.
+    on_its_way: HashMap<i32, i64>,
     /// Reported received since the queue was empty for sure.
     reported: Vec<u32>,
     /// How much is in the queue is not known.
@@ -201,6 +203,7 @@ impl Queue {
     fn push(&mut self, e: &Event) {
         let at_once = self.last.is_some_and(|(at, cpu)| cpu != e.cpu && e.at_ns - at < AT_ONCE_NS);
         self.last = Some((e.at_ns, e.cpu));
+        self.on_its_way.insert(e.cpu, e.at_ns);
         let mut which = None;
         if let Some((place, queued)) = self.came.get_mut(&e.tag).filter(|_| e.tag != 0) {
             // Several were put into the queue before the first was reported: each report is of the last.
@@ -220,10 +223,10 @@ impl Queue {
         self.waiting.push_back(Waiting { place: which, most, at_ns: e.at_ns, cpu: e.cpu });
     }
 
-    /// The one that this CPU was about to put into the queue did not go in.
+    /// The one that this CPU was about to put into the queue did not go in. It puts none there meanwhile, however long a virtual CPU did not run.
     fn refused(&mut self, e: &Event) {
-        let own = |w: &Waiting| w.cpu == e.cpu && e.at_ns - w.at_ns < THERE_NS;
-        if let Some(i) = self.waiting.iter().rposition(own) {
+        let Some(since) = self.on_its_way.remove(&e.cpu) else { return };
+        if let Some(i) = self.waiting.iter().rposition(|w| (w.cpu, w.at_ns) == (e.cpu, since)) {
             self.waiting.remove(i);
         }
     }
@@ -385,6 +388,19 @@ mod tests {
         ]);
         rows.extend([(9, Recv, 9, 0, 7), (10, Recv, 9, 0, 7)]);
         assert_eq!(reads(&rows), [(1, vec![5]), (2, vec![6]), (3, vec![]), (4, vec![10])]);
+    }
+
+    #[test]
+    fn what_a_full_socket_refused_is_read_by_nobody_however_late_it_says_so() {
+        let on_its_way = |at, bytes, tag| [(at, FromDevice, bytes, tag, 0), (at, ToSocket, bytes, tag, 0)];
+        let mut rows = on_its_way(1, 9, 1).to_vec();
+        // the virtual CPU did not run for 5 ms; of a further refusal it was not seen what was on its way
+        rows.extend(on_its_way(2, 10, 2));
+        rows.extend([(5_002, ToSocket, -12, 0, 0), (5_003, ToSocket, -12, 0, 0)]);
+        rows.extend([(9_000, Recv, 9, 0, 7)]);
+        rows.extend(on_its_way(9_001, 11, 3));
+        rows.extend([(9_002, Recv, 11, 0, 7), (9_003, Recv, -11, 0, 7)]);
+        assert_eq!(reads(&rows), [(1, vec![9_000]), (2, vec![]), (3, vec![9_002])]);
     }
 
     #[test]
