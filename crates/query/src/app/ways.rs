@@ -102,13 +102,19 @@ impl Pipe {
     }
 }
 
+struct Queued {
+    size: i64,
+    at_ns: i64,
+    cpu: i32,
+}
+
 #[derive(Default)]
 struct Direction {
     pipes: [Pipe; 4],
     /// Datagrams on their way, by tag: when at each stage.
     tagged: HashMap<i64, [i64; 4]>,
-    /// Datagrams in the socket's queue: size, when.
-    queue: VecDeque<(i64, i64)>,
+    /// Datagrams in the socket's queue.
+    queue: VecDeque<Queued>,
 }
 
 /// All of one socket.
@@ -123,7 +129,11 @@ pub(super) struct Ways {
 impl Ways {
     pub fn pass(&mut self, what: Crossing, e: &AppEventRow) {
         if what == Crossing::ToSocket && e.size_bytes < 0 {
-            self.received.queue.pop_back();
+            // the last that this CPU was about to put there
+            let queue = &mut self.received.queue;
+            if let Some(i) = queue.iter().rposition(|q| q.cpu == e.cpu) {
+                queue.remove(i);
+            }
         }
         if e.size_bytes <= 0 || e.offset.is_some() && given_on(e) {
             return;
@@ -178,11 +188,12 @@ fn datagram(
     };
     match (stages[i].0, e.tag) {
         (Crossing::Recv, _) => {
-            // a datagram that was not seen coming may have gone between
-            while let Some((size, at)) = d.queue.pop_front() {
-                if size == e.size_bytes {
-                    return logged(Some(Leg::ReceiveQueue), at);
-                }
+            // A datagram that was not seen coming may have gone between. Where none is as long the reader had no room for more of the first, or it is of one that was not seen.
+            let cut = d.queue.front().filter(|q| q.size > e.size_bytes).map(|_| 0);
+            if let Some(i) = d.queue.iter().position(|q| q.size == e.size_bytes).or(cut) {
+                let since = d.queue[i].at_ns;
+                d.queue.drain(..=i);
+                logged(Some(Leg::ReceiveQueue), since);
             }
         }
         (what, Some(tag)) => {
@@ -197,7 +208,7 @@ fn datagram(
             }
             seen[i] = e.at_ns;
             if what == Crossing::ToSocket {
-                d.queue.push_back((e.size_bytes, e.at_ns));
+                d.queue.push_back(Queued { size: e.size_bytes, at_ns: e.at_ns, cpu: e.cpu });
                 d.tagged.remove(&tag);
             } else if what == Crossing::ToDriver {
                 d.tagged.remove(&tag);
@@ -260,5 +271,26 @@ mod tests {
         assert_eq!(wait(&waits, Leg::NetworkLayer), (300, 300));
         assert_eq!(wait(&waits, Leg::Transport), (300, 600));
         assert_eq!(wait(&waits, Leg::ReceiveQueue), (300, 100 * (200 - 73) + 200 * (300 - 83)));
+    }
+
+    #[test]
+    fn a_full_socket_refuses_its_own_cpus_datagram_and_a_short_read_takes_its_own_alone() {
+        let mut w = Ways::default();
+        let e = |at_ns, size_bytes, cpu, tag| AppEventRow {
+            at_ns,
+            size_bytes,
+            cpu,
+            tag,
+            segments: 1,
+            ..Default::default()
+        };
+        for (at, size, cpu) in [(10, 100, 0), (20, 300, 1), (30, 200, 0)] {
+            w.pass(Crossing::ToSocket, &e(at, size, cpu, Some(at)));
+        }
+        w.pass(Crossing::ToSocket, &e(31, -12, 1, None));
+        for (at, size) in [(110, 60), (130, 200)] {
+            w.pass(Crossing::Recv, &e(at, size, 0, None));
+        }
+        assert_eq!(wait(&w.finish().0, Leg::ReceiveQueue), (260, 60 * 100 + 200 * 100));
     }
 }
