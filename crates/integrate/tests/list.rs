@@ -75,7 +75,7 @@ fn the_list_says_what_the_tables_say() {
         );
         let src = kpat_query::protocol::endpoint(p.src_addr.as_deref(), p.sport);
         let dst = kpat_query::protocol::endpoint(p.dst_addr.as_deref(), p.dport);
-        assert_eq!((e.src_text(), e.dst_text()), (src, dst));
+        assert_eq!((e.src_text(&catalog.names), e.dst_text(&catalog.names)), (src, dst));
         assert_eq!(e.info_text(&catalog.names), kpat_query::protocol::summary(p));
         assert_eq!((i64::from(e.len_bytes), i32::from(e.verdict)), (p.len_bytes, p.verdict));
     }

@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::packets::hint_hidden;
 use crate::render::{Column, Line, Pairs, Style, Table, clean, count, duration, plural, time_of_day};
 use kpat_query::devices::{ClockBetween, Several, Way};
-use kpat_query::protocol;
+use kpat_query::frame_text;
 use kpat_query::{Store, match_key};
 use kpat_store::tables::{CrossingRow, FrameRow};
 use serde_json::{Value, json};
@@ -209,6 +209,7 @@ pub fn frames(
         Column::left("destination", 2, 13),
         Column::left("proto", 2, 0),
         Column::right("length", 3),
+        Column::left("info", 4, 12),
         Column::left("from", 0, 6),
         Column::right("packet", 0),
         Column::left("to", 0, 6),
@@ -219,13 +220,15 @@ pub fn frames(
     for (f, crossings) in rows {
         let about = |c: Option<&CrossingRow>| {
             let text = |t: Option<String>| (t.unwrap_or_default(), Style::Plain);
+            let [from, to] = frame_text::ends(f);
             vec![
                 text(Some(capture(log, f.capture_id))),
                 (f.number.to_string(), Style::Wire),
-                text(Some(protocol::endpoint(f.ip_src.as_deref(), f.sport))),
-                text(Some(protocol::endpoint(f.ip_dst.as_deref(), f.dport))),
-                text(Some(protocol::name(f.ethertype, f.ip_proto))),
+                text(Some(from)),
+                text(Some(to)),
+                text(Some(frame_text::name(f))),
                 text(Some(f.len_bytes.to_string())),
+                text(Some(frame_text::summary(f))),
                 text(c.map(|c| clean(log.name(c.from_device)))),
                 text(c.map(|c| c.from_packet_id.to_string())),
                 text(c.map(|c| clean(log.name(c.to_device)))),

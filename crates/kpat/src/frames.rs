@@ -11,7 +11,7 @@ use crate::render::{Column, Style, Table, count, duration_aligned};
 use crate::times::{self, Times};
 use kpat_capture::decode;
 use kpat_query::devices::Several;
-use kpat_query::protocol;
+use kpat_query::frame_text;
 use kpat_query::{FrameFilter, FrameWithPackets, PacketOfFrame, match_key, side};
 use kpat_store::Manifest;
 use kpat_store::tables::InterfaceRow;
@@ -228,6 +228,7 @@ fn table(log: &Integrated, times: &Times, rows: &[FrameWithPackets]) -> anyhow::
         Column::left("destination", 0, 13),
         Column::left("proto", 0, 0),
         Column::right("length", 5),
+        Column::left("info", 9, 12),
         Column::right("packet", 0),
         Column::left("side", 7, 0),
         Column::left("by", 6, 12),
@@ -238,18 +239,20 @@ fn table(log: &Integrated, times: &Times, rows: &[FrameWithPackets]) -> anyhow::
         let plain = |text: String| (text, Style::Plain);
         let best = f.packets.first().map(|p| &p.association);
         let packets: Vec<String> = f.packets.iter().map(|p| p.association.packet_id.to_string()).collect();
+        let [from, to] = frame_text::ends(&f.frame);
         let time = f.frame.boot_ns.map(|t| times.show(t)).unwrap_or_default();
         table.row(vec![
             plain(log.capture(f.frame.capture_id).to_owned()),
             (f.frame.number.to_string(), Style::Wire),
             plain(time),
-            plain(protocol::endpoint(f.frame.ip_src.as_deref(), f.frame.sport)),
-            plain(protocol::endpoint(f.frame.ip_dst.as_deref(), f.frame.dport)),
+            plain(from),
+            plain(to),
             match unknown.get(&(f.frame.capture_id, f.frame.interface)) {
                 Some(words) => (words.clone(), Style::Warn),
-                None => plain(protocol::name(f.frame.ethertype, f.frame.ip_proto)),
+                None => plain(frame_text::name(&f.frame)),
             },
             plain(f.frame.len_bytes.to_string()),
+            plain(frame_text::summary(&f.frame)),
             plain(packets.join(" ")),
             plain(best.map(|a| side::name(a.side).to_owned()).unwrap_or_default()),
             plain(best.map(|a| match_key::name(a.key).to_owned()).unwrap_or_default()),

@@ -3,6 +3,7 @@
 use crate::codes::SURE_PERCENT;
 use crate::ends::key_of_write;
 use crate::error::Result;
+use crate::frame_text;
 use crate::store::{Store, StreamCall};
 use kpat_model::EventKind;
 use kpat_model::hash::{Map, Set};
@@ -158,7 +159,11 @@ impl Entry {
             (p.icmp_id, p.icmp_seq),
             p.arp_op,
         );
-        e.more = names.more(p.message.as_deref(), p.message_frame.is_some(), p.tcp_tsval.zip(p.tcp_tsecr));
+        e.more = names.more(
+            p.message.as_deref(),
+            p.message_frame.is_some(),
+            Beside::stamps(p.tcp_tsval, p.tcp_tsecr),
+        );
         if let Some(pid) = p.pid {
             e.process = names.process(pid, p.last_ns);
         }
@@ -194,7 +199,15 @@ impl Entry {
             (f.icmp_id, f.icmp_seq),
             f.arp_op,
         );
-        e.more = names.more(f.message.as_deref(), false, f.tcp_tsval.zip(f.tcp_tsecr));
+        let beside = match frame_text::link_ends(f) {
+            Some(ends) => {
+                let [name, from, to] =
+                    [&frame_text::name(f), ends[0], ends[1]].map(|text| names.place_of(text));
+                Beside::Link { name, from, to }
+            }
+            None => Beside::stamps(f.tcp_tsval, f.tcp_tsecr),
+        };
+        e.more = names.more(frame_text::message(f).as_deref(), false, beside);
         e
     }
 
@@ -243,8 +256,11 @@ impl Entry {
         let kind = |bit: u16| self.has(bit).then_some(i32::from(self.kind));
         let detail = some(flag::DETAIL, self.detail);
         let icmp = self.has(flag::ICMP);
-        let more = names.more.get(self.more as usize).copied().unwrap_or_default();
-        let stamps = more.stamps.map(|(value, echo)| (i64::from(value), i64::from(echo)));
+        let more = names.more_of(self);
+        let stamps = match more.beside {
+            Beside::Stamps(value, echo) => Some((i64::from(value), i64::from(echo))),
+            Beside::Nothing | Beside::Link { .. } => None,
+        };
         PacketRow {
             ethertype: self.has(flag::ETHER).then_some(i32::from(self.ethertype)),
             proto: self.has(flag::PROTO).then_some(i32::from(self.proto)),
@@ -268,7 +284,10 @@ impl Entry {
         crate::protocol::summary(&self.as_row(names))
     }
 
-    pub fn proto_text(&self) -> String {
+    pub fn proto_text(&self, names: &Names) -> String {
+        if let Beside::Link { name, .. } = names.more_of(self).beside {
+            return names.message(name).unwrap_or_default().to_owned();
+        }
         let known = |bit: u16, n: i32| self.has(bit).then_some(n);
         crate::protocol::name(
             known(flag::ETHER, i32::from(self.ethertype)),
@@ -276,32 +295,19 @@ impl Entry {
         )
     }
 
-    pub fn src_text(&self) -> String {
+    pub fn src_text(&self, names: &Names) -> String {
+        if let Beside::Link { from, .. } = names.more_of(self).beside {
+            return names.message(from).unwrap_or_default().to_owned();
+        }
         endpoint(self.addr(flag::SRC, self.src), self.has(flag::SPORT).then_some(self.sport))
     }
 
-    pub fn dst_text(&self) -> String {
+    pub fn dst_text(&self, names: &Names) -> String {
+        if let Beside::Link { to, .. } = names.more_of(self).beside {
+            return names.message(to).unwrap_or_default().to_owned();
+        }
         endpoint(self.addr(flag::DST, self.dst), self.has(flag::DPORT).then_some(self.dport))
     }
-}
-
-/// What distinguishes a frame beyond its addresses, as lists say it.
-pub fn summary_of_frame(f: &FrameRow) -> String {
-    crate::protocol::summary(&PacketRow {
-        ethertype: f.ethertype,
-        proto: f.ip_proto,
-        tcp_flags: f.tcp_flags,
-        tcp_seq: f.tcp_seq,
-        icmp_kind: f.icmp_kind,
-        icmp_code: f.icmp_code,
-        icmp_id: f.icmp_id,
-        icmp_seq: f.icmp_seq,
-        arp_op: f.arp_op,
-        tcp_tsval: f.tcp_tsval,
-        tcp_tsecr: f.tcp_tsecr,
-        message: f.message.clone(),
-        ..PacketRow::default()
-    })
 }
 
 fn endpoint(addr: Option<IpAddr>, port: Option<u16>) -> String {
@@ -326,8 +332,27 @@ struct More {
     /// Place in [`Names::messages`], 0: none.
     message: u32,
     of_frame: bool,
-    /// TCP's timestamps.
-    stamps: Option<(u32, u32)>,
+    beside: Beside,
+}
+
+/// What a TCP segment has, or a frame without IP, as places in [`Names::messages`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Beside {
+    #[default]
+    Nothing,
+    Stamps(u32, u32),
+    Link {
+        name: u32,
+        from: u32,
+        to: u32,
+    },
+}
+
+impl Beside {
+    /// TCP's timestamps; both are 32 bits wide in the header.
+    fn stamps(value: Option<i64>, echo: Option<i64>) -> Beside {
+        value.zip(echo).map_or(Beside::Nothing, |(value, echo)| Beside::Stamps(value as u32, echo as u32))
+    }
 }
 
 /// What entries mean by numbers.
@@ -388,16 +413,28 @@ impl Names {
         place
     }
 
-    fn more(&mut self, message: Option<&str>, of_frame: bool, stamps: Option<(i64, i64)>) -> u32 {
+    fn more(&mut self, message: Option<&str>, of_frame: bool, beside: Beside) -> u32 {
         let message = message.filter(|m| !m.is_empty());
-        if message.is_none() && stamps.is_none() {
+        if message.is_none() && beside == Beside::Nothing {
             return 0;
         }
         if self.more.is_empty() {
             self.more.push(More::default());
+        }
+        let message = message.map_or(0, |text| self.place_of(text));
+        self.more.push(More { message, of_frame, beside });
+        self.more.len() as u32 - 1
+    }
+
+    /// Of a text in the list of messages; 0: it is empty.
+    fn place_of(&mut self, text: &str) -> u32 {
+        if text.is_empty() {
+            return 0;
+        }
+        if self.messages.is_empty() {
             self.messages.push(Box::default());
         }
-        let message = message.map_or(0, |text| match self.known_messages.get(text) {
+        match self.known_messages.get(text) {
             Some(place) => *place,
             None => {
                 let place = self.messages.len() as u32;
@@ -405,11 +442,15 @@ impl Names {
                 self.known_messages.insert(text.into(), place);
                 place
             }
-        });
-        // Both are 32 bits wide in the header.
-        let stamps = stamps.map(|(value, echo)| (value as u32, echo as u32));
-        self.more.push(More { message, of_frame, stamps });
-        self.more.len() as u32 - 1
+        }
+    }
+
+    fn more_of(&self, e: &Entry) -> More {
+        self.more.get(e.more as usize).copied().unwrap_or_default()
+    }
+
+    fn message(&self, place: u32) -> Option<&str> {
+        self.messages.get(place as usize).map(AsRef::as_ref).filter(|_| place > 0)
     }
 
     /// Of rows that are done with: who looks at one row after another keeps none.
@@ -421,8 +462,7 @@ impl Names {
 
     /// What it says beyond its fields.
     pub fn message_of(&self, e: &Entry) -> Option<&str> {
-        let place = self.more.get(e.more as usize)?.message as usize;
-        self.messages.get(place).map(AsRef::as_ref).filter(|_| place > 0)
+        self.message(self.more_of(e).message)
     }
 
     /// As [`Store::process`].

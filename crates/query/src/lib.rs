@@ -20,6 +20,7 @@ mod entry;
 mod error;
 mod estimate;
 pub mod filter;
+pub mod frame_text;
 pub mod handover;
 pub mod hull;
 mod info;

@@ -6,7 +6,7 @@
 mod load;
 mod order;
 
-pub use crate::entry::{Entry, Names, flag, summary_of_frame};
+pub use crate::entry::{Entry, Names, flag};
 pub use order::{Column, UnknownColumn};
 
 use crate::abreast::abreast;

@@ -122,7 +122,7 @@ fn key(e: &Entry, by: Column, ranks: &[u128], names: &Names) -> Option<u128> {
         Column::Src => known(flag::SRC, e.src),
         Column::Dst => known(flag::DST, e.dst),
         Column::Proto => {
-            let name = e.proto_text();
+            let name = e.proto_text(names);
             Some(
                 name.bytes().take(8).fold(0u128, |k, b| k << 8 | u128::from(b))
                     << (8 * (8 - name.len().min(8))),

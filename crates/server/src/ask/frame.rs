@@ -5,8 +5,8 @@ use super::packet::shown;
 use super::{Answer, Ask, Failure};
 use crate::answers::packets::{FramePacket, WireFrame};
 use crate::answers::{Big, Ns};
+use kpat_query::frame_text;
 use kpat_query::layers::of_frame;
-use kpat_query::protocol;
 use kpat_query::{Unmatched, match_key, side};
 use kpat_store::tables::FrameRow;
 
@@ -17,6 +17,7 @@ pub fn frame(ask: &Ask<'_>) -> Answer<WireFrame> {
     let log = ask.log;
     let d = log.store.frame(capture, number)?;
     let f = &d.frame;
+    let [src, dst] = frame_text::ends(f);
     Ok(WireFrame {
         capture: d.capture.clone(),
         number: f.number,
@@ -26,10 +27,10 @@ pub fn frame(ask: &Ask<'_>) -> Answer<WireFrame> {
         wall_ns: Big(f.wall_ns),
         len: f.len_bytes,
         captured: f.captured_bytes,
-        proto: protocol::name(f.ethertype, f.ip_proto),
-        src: protocol::endpoint(f.ip_src.as_deref(), f.sport),
-        dst: protocol::endpoint(f.ip_dst.as_deref(), f.dport),
-        info: kpat_query::catalog::summary_of_frame(f),
+        proto: frame_text::name(f),
+        src,
+        dst,
+        info: frame_text::summary(f),
         layers: shown(&of_frame(f), &[], &[]),
         packets: d
             .packets
