@@ -36,8 +36,8 @@ function Facts({ p }: { p: Profile }): JSX.Element {
       </div>
       <p class="muted">
         {p.buckets.map(([name, ns]) => `${name} ${span(ns)} (${share(ns / p.passed)})`).join(", ")}; {span(p.difference)} between what was charged and what passed.
-        {p.packets && p.packets[1] > 0 && ` Of ${many(p.packets[1], "packet")} that the kernel received, ${count(p.packets[0])} were counted.`}
-        {p.requests && p.requests[1] > 0 && ` Of ${many(p.requests[1], "block request")} that disks completed, ${count(p.requests[0])} were counted.`}
+        {p.packets && p.packets[1] > 0 && ` Counted: ${count(p.packets[0])} of ${many(p.packets[1], "packet")} that the kernel received.`}
+        {p.requests && p.requests[1] > 0 && ` Counted: ${count(p.requests[0])} of ${many(p.requests[1], "block request")} that disks completed.`}
       </p>
     </>
   );
