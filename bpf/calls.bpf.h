@@ -115,10 +115,10 @@ __noinline int roles_at_entry(u64 at, u64 place, u32 roles, u64 arg2)
 	} else if (roles & KP_ROLE_EXPAND) {
 		buffer_moves((u64)skb, e->id);
 		/* the old buffer is freed inside, where nobody tells us, unless a clone still holds it: a sniffer's, whose end is not the packet's */
-		if (kread_bit(skb, cloned))
-			e->turn = MOVED_ON;
-		else
+		if (last_holder(skb, head))
 			packet_forget(e);
+		else
+			e->turn = MOVED_ON;
 	} else if (roles & KP_ROLE_GRO) {
 		struct packet_entry *merged = packet_of((struct sk_buff *)(arg2), false);
 		struct kp_ring_ctl *ctl = ring_ctl();
@@ -298,6 +298,9 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 			packet_forget(e);
 			e = NULL;
 		}
+		/* there was no memory for another: it stays where it was */
+		if (e)
+			e->turn = 0;
 		if (head && !e && packet_insert(head, id, bpf_ktime_get_boot_ns()))
 			log_lineage(KP_LIN_REALLOC, id, id);
 		return id;
