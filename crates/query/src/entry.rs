@@ -296,15 +296,15 @@ impl Entry {
     }
 
     pub fn src_text(&self, names: &Names) -> String {
-        if let Beside::Link { from, .. } = names.more_of(self).beside {
-            return names.message(from).unwrap_or_default().to_owned();
+        if let Some([from, _]) = names.link_of(self) {
+            return from.to_owned();
         }
         endpoint(self.addr(flag::SRC, self.src), self.has(flag::SPORT).then_some(self.sport))
     }
 
     pub fn dst_text(&self, names: &Names) -> String {
-        if let Beside::Link { to, .. } = names.more_of(self).beside {
-            return names.message(to).unwrap_or_default().to_owned();
+        if let Some([_, to]) = names.link_of(self) {
+            return to.to_owned();
         }
         endpoint(self.addr(flag::DST, self.dst), self.has(flag::DPORT).then_some(self.dport))
     }
@@ -445,6 +445,16 @@ impl Names {
         }
     }
 
+    /// Addresses of a frame's link, if it has none of IP.
+    pub(crate) fn link_of(&self, e: &Entry) -> Option<[&str; 2]> {
+        match self.more_of(e).beside {
+            Beside::Link { from, to, .. } => {
+                Some([from, to].map(|place| self.message(place).unwrap_or_default()))
+            }
+            Beside::Nothing | Beside::Stamps(..) => None,
+        }
+    }
+
     fn more_of(&self, e: &Entry) -> More {
         self.more.get(e.more as usize).copied().unwrap_or_default()
     }
@@ -569,4 +579,33 @@ fn first_frames(store: &Store, of: &RangeInclusive<i64>) -> Result<Map<i64, (u16
         }
     }
     Ok(first.into_iter().map(|(p, (_, capture, number))| (p, (capture, number))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_without_ip_is_listed_by_its_link() {
+        let beacon = FrameRow {
+            wifi_fc: Some(0x0080),
+            wifi_ta: Some("02:00:00:00:01:00".into()),
+            wifi_ra: Some("ff:ff:ff:ff:ff:ff".into()),
+            ..FrameRow::default()
+        };
+        let datagram = FrameRow {
+            ethertype: Some(0x0800),
+            ip_proto: Some(17),
+            ip_src: Some("10.0.0.1".into()),
+            ip_dst: Some("10.0.0.2".into()),
+            ..beacon.clone()
+        };
+        let mut names = Names::default();
+        for row in [&beacon, &datagram, &beacon] {
+            let e = Entry::of_frame(row, &mut names, 0);
+            let said = (e.proto_text(&names), [e.src_text(&names), e.dst_text(&names)], e.info_text(&names));
+            assert_eq!(said, (frame_text::name(row), frame_text::ends(row), frame_text::summary(row)));
+        }
+        assert_eq!(names.messages.len(), 5, "each text once, and none");
+    }
 }

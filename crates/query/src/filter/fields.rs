@@ -125,7 +125,7 @@ fields! {
         Get::Number(|e, _| one((e.has(flag::ICMP) && e.has(flag::DETAIL)).then_some((e.detail & 0xffff).into())));
     "arp.op" Number "ARP operation: 1 request, 2 reply" ("arp_op")
         Get::Number(|e, _| one(e.has(flag::ARP).then_some(e.kind.into())));
-    "message" Text "what it says beyond its fields: DNS, DHCP, ARP, TCP's options but timestamps" ("message")
+    "message" Text "what it says beyond its fields: DNS, DHCP, ARP, TCP's options but timestamps, the kind of an 802.11 frame" ("message")
         Get::Text(|e, n| one(n.message_of(e)));
     "time" Duration "first moment, since the start of the log" ("first_ns")
         Get::Number(|e, n| one(Some(e.first_ns.saturating_sub(n.start_ns))));

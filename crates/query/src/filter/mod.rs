@@ -296,6 +296,7 @@ fn mentions(e: &Entry, names: &Names, text: &str) -> bool {
         || names.drop_of(e).is_some_and(has)
         || names.process_of(e).is_some_and(has)
         || names.message_of(e).is_some_and(has)
+        || names.link_of(e).is_some_and(|ends| ends.into_iter().any(has))
 }
 
 /// Room for an address as text.
