@@ -316,6 +316,8 @@ static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb
 		return;
 	if (s->ident == name && s->id == e->id) {
 		s->turn = turn;
+		/* it may have waited in a queue: what goes on in another buffer does so from here on */
+		s->seen = (s->seen & SEEN_DEVICE) | seen_time(now);
 	} else if (!names_packet(ident)) { /* a copy of its own */
 		from = kread(skb, skb_iif);
 		fill_slot(s, name, e->id, turn, (from ? seen_device(kread_ptr(skb, dev), from) : 0) | seen_time(now));

@@ -317,6 +317,27 @@ class Clones(unittest.TestCase):
         time.sleep(0.3)
         self.one_each(self.packets(record, "udp dst port 9002"), self.took(reader))
 
+    def test_what_waited_in_a_tunnels_queue_is_one_packet(self):
+        """For the tunnel's headers it gets a buffer of its own, as the sniffer of the tunnel has the one in which it waited."""
+        sh("ip", "-n", self.a, "route", "add", "10.2.0.0/24", "via", "10.1.0.254")
+        for n, (ns, near, far) in enumerate(((self.a, "10.1.0.1", "10.2.0.2"), (self.b, "10.2.0.2", "10.1.0.1")), 1):
+            sh("ip", "-n", ns, "link", "add", "t0", "type", "vxlan", "id", "7", "dstport", "4789", "local", near, "remote", far)
+            sh("ip", "-n", ns, "addr", "add", f"10.6.0.{n}/24", "dev", "t0")
+            sh("ip", "-n", ns, "link", "set", "t0", "up")
+        sh("ip", "netns", "exec", self.a, "ping", "-c1", "-W2", "10.6.0.2")
+        sh("tc", "-n", self.a, "qdisc", "add", "dev", "t0", "root", "tbf", "rate", "200kbit", "burst", "1600", "latency", "10s")
+        for how in ((self.a, "t0"), (self.r, "r0", "slow"), (self.b, "any")):
+            self.sniffer(*how)
+        reader = self.reader(self.b, "s.bind(('10.6.0.2', 9002))")
+        record = self.record()
+        sh("ip", "netns", "exec", self.a, sys.executable, "-c", SEND_ONE.replace("TO", "10.6.0.2").replace("time.sleep(0.002)", "pass"))
+        reader.wait_ready(lambda: len(self.took(reader)) == COUNT, 20)
+        time.sleep(0.3)
+        packets = self.packets(record, "udp dst port 9002")
+        self.one_each(packets, self.took(reader))
+        waited = [p["last_boot_ns"] - p["first_boot_ns"] for p in packets]
+        self.assertGreater(max(waited), 50e6, "none waited")
+
     def test_who_reads_when_it_sent_is_no_reader(self):
         """What waits on for its neighbour, and what nobody takes."""
         record = self.record()
