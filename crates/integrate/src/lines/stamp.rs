@@ -103,8 +103,10 @@ fn epoch(line: &str) -> Option<(i64, i64)> {
     let written = behind.len() - after.len();
     let end = if written > 0 { after } else { rest };
     // A number alone is a number.
-    (end.starts_with(": ") || written >= 3 && end.starts_with([' ', ']']))
-        .then_some((seconds * SECOND + more, precision))
+    if !end.starts_with(": ") && (written < 3 || !end.starts_with([' ', ']'])) {
+        return None;
+    }
+    Some((seconds.checked_mul(SECOND)?.checked_add(more)?, precision))
 }
 
 /// `Mon `, `Mon, `.
@@ -202,7 +204,7 @@ impl Stamp {
         let years = [here - 1, here, here + 1].into_iter();
         years
             .filter_map(|year| self.moment(year, month, day, since, precision, self.zone_ns))
-            .min_by_key(|(ns, _)| (ns - self.near_ns).abs())
+            .min_by_key(|(ns, _)| ns.abs_diff(self.near_ns))
     }
 
     fn moment(
@@ -262,6 +264,9 @@ mod tests {
             ("<b>bold</b> 19:03:45", None),
             ("[ 1234.567890] w2: authenticated", None),
             ("1795460625 packets", None),
+            // the year 2271, which 64 bits of nanoseconds do not have
+            ("9520205000: x", None),
+            ("9223372036.9999: x", None),
             ("1795460625.5 seconds", None),
             ("at 19:03:45 x", None),
             ("2026-13-01 00:00:00 x", None),
