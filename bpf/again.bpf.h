@@ -17,7 +17,7 @@ enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
 
 /*
  * Where a packet is on its way: the device that it was received by or, with TURN_OUT, was last queued to or left by. 0: none yet. READ: user space has
- * its data, and nobody else held it. SHARED: when it left for a device, somebody else held it too, so a part of it is elsewhere.
+ * its data, and nobody else held it. SHARED: when it was queued to, or left for, a device, somebody else held it too, so a part of it is elsewhere.
  * STARTED: that device's driver has it.
  */
 #define TURN_OUT 1ULL
@@ -354,7 +354,7 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 	if (what != ARRIVES && what != RECEIVED && what != QUEUED && what != LEAVES)
 		return;
 	dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
-	if (what == LEAVES && !last_holder(skb, head))
+	if ((what == LEAVES || what == QUEUED) && !last_holder(skb, head))
 		shared = TURN_SHARED;
 	if (what == QUEUED || what == LEAVES)
 		dev |= what == LEAVES ? TURN_OUT | TURN_STARTED : TURN_OUT;

@@ -93,6 +93,15 @@ class Network:
         case.assertTrue(reached("10.2.0.2"), self.said)
         self.six = reached("-6", "fd02::2")
 
+    def queues(self, seed: int) -> None:
+        """Devices that send no faster than this, by a chance of their own, as for [`Clones`]: what is sent at once waits there, for a second at most."""
+        chance = random.Random(f"queues of {seed}")
+        for ns in (self.a, self.r, *self.bridges):
+            links = json.loads(sh("ip", "-n", ns, "-j", "link", "show").stdout)
+            for dev in (d["ifname"] for d in links if "UP" in d["flags"] and d["ifname"] != "lo"):
+                if chance.random() < 0.35 and self.within(ns, "tc", "qdisc", "add", "dev", dev, "root", "tbf", "rate", "4mbit", "burst", "1600", "latency", "10s", ok=False).returncode == 0:
+                    self.said.append(f"a queue at {dev}")
+
     def within(self, ns: str, *argv, ok=True):
         return sh("ip", "netns", "exec", ns, *argv, ok=ok)
 
@@ -270,6 +279,7 @@ class Fates(unittest.TestCase):
         kpat, chance = os.path.abspath(play.kpat_path()), random.Random(seed)
         keep = os.environ.get("KPAT_KEEP_FATES")
         network = Network(self, chance, keep and f"{keep}/{seed}")
+        network.queues(seed)
         sent, readers = flows(network, chance)
         profile = chance.choice(["path", "path,app"])
         by = [] if (how := os.environ.get("KPAT_FATES_BY", "tracepoint")) == "auto" else ["--mechanism", how]
