@@ -1,4 +1,4 @@
-"""Hits of a guest's probes counted beside the guest's own tracer: by two processors at once, in interrupts, while modules come and go.
+"""Hits of a guest's probes counted beside the guest's own tracer: by two or four processors at once, in interrupts, while modules come and go.
 
 The tracer counts the same calls in instances of its own, one for each function; of what also runs for others only what one process's threads run into,
 as the probes' conditions do: then both have seen all of it when those threads have ended.
@@ -117,4 +117,4 @@ class GuestCounts612(GuestCounts61):
 
 
 class GuestCounts72(GuestCounts61):
-    SERIES = "7.2"
+    SERIES, SMP = "7.2", 4
