@@ -98,6 +98,9 @@ static __noinline u64 list_packets(u64 list, u32 func, u64 now)
 /* In packet_entry.turn, which has no other use where functions are probed: the packet goes on in another buffer. */
 #define MOVED_ON 1
 
+/* Beside the roles, of one that gets a pointer to the skb and puts another there: a function that is probed frees the old one. */
+#define KP_ROLE_EXCHANGED (1u << 16)
+
 /* Says whether the packet's header buffer goes with this call. */
 __noinline int roles_at_entry(u64 at, u64 place, u32 roles, u64 arg2)
 {
@@ -115,10 +118,10 @@ __noinline int roles_at_entry(u64 at, u64 place, u32 roles, u64 arg2)
 	} else if (roles & KP_ROLE_EXPAND) {
 		buffer_moves((u64)skb, e->id);
 		/* the old buffer is freed inside, where nobody tells us, unless a clone still holds it: a sniffer's, whose end is not the packet's */
-		if (last_holder(skb, head))
-			packet_forget(e);
-		else
+		if (roles & KP_ROLE_EXCHANGED || !last_holder(skb, head))
 			e->turn = MOVED_ON;
+		else
+			packet_forget(e);
 	} else if (roles & KP_ROLE_GRO) {
 		struct packet_entry *merged = packet_of((struct sk_buff *)(arg2), false);
 		struct kp_ring_ctl *ctl = ring_ctl();
@@ -194,7 +197,7 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 		return roles & KP_ROLE_ALLOC ? pack(time_of_call(func), 0) : 0;
 	id = e->id;
 	if (roles)
-		ends = roles_at_entry(arg, entry_place(e), roles, arg2);
+		ends = roles_at_entry(arg, entry_place(e), KP_COOKIE_DEREF(cookie) ? roles | KP_ROLE_EXCHANGED : roles, arg2);
 	if (!(func_mode[func] & KP_MODE_LOG) && !(roles & KP_ROLES_AT_RETURN))
 		return 0;
 	now = bpf_ktime_get_boot_ns();
@@ -298,7 +301,7 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 			packet_forget(e);
 			e = NULL;
 		}
-		/* there was no memory for another: it stays where it was */
+		/* there was no memory for another, or it is in the one that it had before */
 		if (e)
 			e->turn = 0;
 		if (head && !e && packet_insert(head, id, bpf_ktime_get_boot_ns()))
@@ -373,7 +376,7 @@ __noinline int special_return(u64 cookie, u64 packed, u64 arg, u64 ret, u64 now)
 
 	if (roles & KP_ROLES_AT_RETURN) {
 		ctl = ring_ctl();
-		if (!ctl)
+		if (!ctl || (KP_COOKIE_DEREF(cookie) && bpf_probe_read_kernel(&arg, sizeof(arg), (void *)(arg + KP_COOKIE_OFF(cookie)))))
 			return 0;
 		id = roles_at_return(ctl, roles, id ? unpack_packet(packed) : 0, arg, ret) & 0xffffff;
 	}

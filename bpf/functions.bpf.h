@@ -42,7 +42,7 @@ static __always_inline u64 address_key(void *p)
 }
 
 /*
- * At the return of a kprobe the argument registers are gone. Only pskb_expand_head needs its skb then; it is kept
+ * At the return of a kprobe the argument registers are gone. Only what replaces a packet's buffer needs its skb then, or the pointer to it; that is kept
  * beside the call, under the same key plus one.
  */
 static __always_inline void keep_skb(u64 cookie, u64 key, u64 skb)

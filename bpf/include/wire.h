@@ -120,7 +120,7 @@ enum kp_lineage_kind {
 /* What a function does to the identity of packets, bits of the attach cookie from 32 on. */
 #define KP_ROLE_FREE 1u /* skb_release_data: the header buffer may go */
 #define KP_ROLE_ALLOC 2u /* returns a fresh skb: what is known of its buffer is stale */
-#define KP_ROLE_EXPAND 4u /* pskb_expand_head: same packet, new buffer */
+#define KP_ROLE_EXPAND 4u /* pskb_expand_head, or behind a pointer skb_pp_cow_data: same packet, new buffer */
 #define KP_ROLE_CLONE 8u
 #define KP_ROLE_COPY 16u
 #define KP_ROLE_SEGMENT 32u /* returns a list of segments */

@@ -9,9 +9,10 @@ from collections import Counter
 
 from kpatlab import look, play
 from kpatlab.cache import LAB
-from tests.place import begun, own, sh
+from tests.place import begun, inside, integrated, own, probed, sh
 
 COUNT, LEAST = 24, 100
+MODULES = "veth bridge nf_tables nft_masq nft_chain_nat"
 TOOL = [sys.executable, str(LAB / "tools/clones.py")]
 # To where, how the sender's socket is: connected ones give what must not be cut an identification, others none.
 FLOWS = {7001: ("10.99.0.1", True), 7002: ("10.99.0.1", False), 7003: ("fd99::1", True)}
@@ -168,14 +169,12 @@ class Clones(unittest.TestCase):
 
     def record(self, *how: str) -> play.Process:
         ready = self.dir / "ready"
-        by = [] if (by := os.environ.get("KPAT_CLONES_BY", "tracepoint")) == "auto" else ["--mechanism", by]
-        return begun(self, "record", [os.path.abspath(play.kpat_path()), "record", *by, "--no-cost", *self.places, *how, "-o", str(self.dir / "x.kbl"),
+        return begun(self, "record", [os.path.abspath(play.kpat_path()), "record", *probed(), "--no-cost", *self.places, *how, "-o", str(self.dir / "x.kbl"),
                                       "--ready-file", str(ready)], lambda _: ready.exists())
 
     def packets(self, record: play.Process, which: str) -> list[dict]:
         self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
-        sh(play.kpat_path(), "integrate", self.dir / "x.kbl", "-o", self.dir / "x.kpat")
-        return json.loads(sh(play.kpat_path(), "packets", self.dir / "x.kpat", "--json", "--limit", "0", which).stdout)["packets"]
+        return json.loads(sh(play.kpat_path(), "packets", integrated(self, self.dir / "x.kbl"), "--json", "--limit", "0", which).stdout)["packets"]
 
     def waiting(self, *how) -> None:
         """`how`: words of the recording. Nobody has the sniffer for the receiver."""
@@ -370,3 +369,26 @@ class Clones(unittest.TestCase):
         packets = self.packets(record, "")
         self.assertEqual([(p["packet_id"], p["process"]) for p in packets if p["protocol"] == "?"], [])
         self.assertEqual(Counter(p["src_port"] for p in packets if p["protocol"] == "UDP"), {7007: COUNT, 7008: COUNT})
+
+
+class ClonesInside:
+    """So in a guest, by functions, with the best mechanism of its kernel; each of this detail."""
+
+    def test_functions_tell_the_same(self):
+        said = inside(self, "Clones", MODULES, self.detail)
+        print("\n".join(line for line in said.splitlines() if "clones:" in line), flush=True)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Clones61(ClonesInside, unittest.TestCase):
+    series, detail = "6.1", "steps"
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Clones612(ClonesInside, unittest.TestCase):
+    series, detail = "6.12", "spine"
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Clones72(ClonesInside, unittest.TestCase):
+    series, detail = "7.2", "full"

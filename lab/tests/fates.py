@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 
 from kpatlab import play
 from kpatlab.cache import LAB
-from tests.place import begun, own, sh
+from tests.place import begun, inside, own, probed, sh
 from tests.truth import BEST
 
 TOOL = [sys.executable, str(LAB / "tools/fates.py")]
@@ -282,7 +282,6 @@ class Fates(unittest.TestCase):
         network.queues(seed)
         sent, readers = flows(network, chance)
         profile = chance.choice(["path", "path,app"])
-        by = [] if (how := os.environ.get("KPAT_FATES_BY", "tracepoint")) == "auto" else ["--mechanism", how]
         within = lambda ns, *argv: ["ip", "netns", "exec", ns, *argv]
         for ns, devices in ((network.a, ["any", "a0"]), (network.r, ["any", "r0", "r1"]), (network.b, ["any", "b0"]), *((s, ["any", "br0"]) for s in network.bridges)):
             if chance.random() < 0.3:
@@ -296,7 +295,7 @@ class Fates(unittest.TestCase):
         taking = [] if late else self.readers(network, readers)
         log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
         places = [word for ns in network.all for word in ("--netns", ns)]
-        record = begun(self, "record", [kpat, "record", "-p", profile, *by, "--no-cost", *places, *clones.own, "-o", str(log), "--ready-file", str(ready)],
+        record = begun(self, "record", [kpat, "record", "-p", profile, *probed(), "--no-cost", *places, *clones.own, "-o", str(log), "--ready-file", str(ready)],
                        lambda _: ready.exists())
         taking = taking or self.readers(network, readers)
         clones.begin(within, before=False)
@@ -397,12 +396,9 @@ class FatesInside:
     """So in a guest, by the best mechanism of its kernel. What the guest prints is the test's own report there."""
 
     def inside(self, seeds) -> None:
-        argv = [LAB / "lab", "exec", "--kernel", self.series, "--timeout", 550, "--smp", 2, "--mem", 3000, "--env", f"KPAT={os.path.abspath(play.kpat_path())}", "--env", "KPAT_FATES_BY=auto",
-                "--env", f"KPAT_FATES={seeds.start}-{seeds.stop}", "--", "sh", "-c", f"modprobe -a {MODULES}; cd {LAB} && exec {sys.executable} test --full Fates.test_further_networks"]
-        r = sh(*argv, ok=False, seconds=2000)
-        print("\n".join(line for line in r.stdout.splitlines() if line.startswith("fates:")), flush=True)
-        self.assertEqual(r.returncode, 0, r.stdout[-4000:] + r.stderr[-6000:])
-        self.assertEqual(re.findall(r"^fates: seed \d+: by (\S+):", r.stdout, re.M), [BEST[self.series]] * len(seeds), "a network that was not made, or not by the best mechanism")
+        said = inside(self, "Fates.test_further_networks", MODULES, KPAT_FATES=f"{seeds.start}-{seeds.stop}")
+        print("\n".join(line for line in said.splitlines() if line.startswith("fates:")), flush=True)
+        self.assertEqual(re.findall(r"^fates: seed \d+: by (\S+):", said, re.M), [BEST[self.series]] * len(seeds), "a network that was not made, or not by the best mechanism")
 
     def test_each_datagram_is_one_packet_with_one_fate(self):
         self.inside(SEEDS_INSIDE)

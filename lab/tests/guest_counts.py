@@ -1,4 +1,4 @@
-"""Hits of a guest's probes counted beside the guest's own tracer: by two processors at once, in interrupts, while modules come and go.
+"""Hits of a guest's probes counted beside the guest's own tracer: by two or four processors at once, in interrupts, while modules come and go.
 
 The tracer counts the same calls in instances of its own, one for each function; of what also runs for others only what one process's threads run into,
 as the probes' conditions do: then both have seen all of it when those threads have ended.
@@ -90,6 +90,23 @@ class GuestCounts(unittest.TestCase):
         self.assertNotEqual(before, after, "put into what is free")
         self.assertTrue([e for e in p.errors if "has unloaded the module tun" in e], p.errors)
 
+        # It comes again, mostly to where it was: without its probes, which is said, too, and with its own code.
+        self.assertEqual(1, guest.number("tun 1"))
+        address = lambda: int(guest.ask("syms tun_chr_open")[0].split()[0], 16)
+        there = address()
+        code = lambda: monitor(guest.qmp, f"x /16xb {there:#x}")
+        before, p = code(), Probing(self.kpat, guest, "tun_chr_open count")
+        self.assertEqual(100, guest.number("tun 100"))
+        self.assertEqual(0, guest.number("unload tun"))
+        self.assertEqual(50, guest.number("tun 50"))
+        again = address()
+        _, [c] = p.end()
+        print(f"\n{self.SERIES} {more}: the module was at {there:#x}, is at {again:#x}")
+        self.assertEqual(100, c["hits"])
+        self.assertTrue([e for e in p.errors if "has unloaded the module tun" in e], p.errors)
+        if again == there:
+            self.assertEqual(before, code())
+
 
 class GuestCounts61(GuestCounts):
     SERIES, HITS, MODULES, BOOTS = "6.1", 1_000_000, 20, ("pti=on", "pti=off", "pti=off nokaslr")
@@ -100,4 +117,4 @@ class GuestCounts612(GuestCounts61):
 
 
 class GuestCounts72(GuestCounts61):
-    SERIES = "7.2"
+    SERIES, SMP = "7.2", 4

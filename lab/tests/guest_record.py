@@ -53,6 +53,8 @@ class Talker(OnConsole):
         modules = initramfs.Modules(kernel.Kernel(self.series, "image").tree).load_order(MODULES)
         files = initramfs.Archive()
         files.file("bin/talker", (d / "talker").read_bytes(), 0o755)
+        for name, code in initramfs.Modules(kernel.Kernel(self.series, "image").tree).load_order(["dummy"]).items():
+            files.file(f"{name}.ko", code)
         (d / "initrd").write_bytes(initramfs.build(modules, INIT, kernel.busybox().read_bytes(), files))
         for words in (f"netns add {self.netns}", f"-n {self.netns} link set lo up", f"-n {self.netns} tuntap add tap0 mode tap",
                       f"-n {self.netns} addr add {HOST}/24 dev tap0", f"-n {self.netns} link set tap0 up"):
@@ -205,6 +207,30 @@ for n in range({self.DATAGRAMS}):
             if paths and name not in paths[-1]:
                 paths[-1].append(name)
         return [tuple(p) for p in paths]
+
+    def test_a_module_that_goes_and_comes_again_has_no_probes_then(self):
+        """What its functions did before is in the log, and that they are missing since, whether it is where it was or elsewhere."""
+        load = "insmod /dummy.ko numdummies=1; ip addr add 10.88.0.1/24 dev dummy0; ip link set dummy0 up"
+        send = lambda: self.assertIn("sent 50", self.guest.ask(f"talker 10.88.0.2 {PORT} 0 50"))
+        address = lambda: self.guest.ask("grep -w dummy_xmit /proc/kallsyms")[0].split()[0]
+        where = [self.guest.ask(load) and address()]
+
+        def traffic():
+            send()
+            self.guest.ask("rmmod dummy")
+            self.guest.ask(load)
+            where.append(address())
+            send()
+        log = self.guest.path / "module.kbl"
+        done, _, _ = self.record(log, traffic, "--detail", "full")
+        self.guest.ask("rmmod dummy")
+        self.assertEqual((["dummy"], [{"cause": "module-unloaded", "count": 1}]), (done["unloaded_modules"], done["losses"]))
+        integrated = log.with_suffix(".kpat")
+        self.ask("integrate", log, "-o", integrated)
+        packets = self.ask("packet", "1-100", integrated)["packets"]
+        self.assertEqual([("sent", n < 50) for n in range(100)], [(p["packet"]["verdict"], "dummy_xmit" in [c["function"] for c in p["calls"]]) for p in packets])
+        [lost] = [x for x in self.ask("info", integrated)["losses"] if x["cause"] == "module-unloaded"]
+        print(f"\n{self.SERIES}: dummy_xmit was at {where[0]}, is at {where[1]}; {lost}")
 
     def test_the_host_has_the_other_half_of_each_datagrams_way(self):
         host = self.guest.path / "host.kbl"

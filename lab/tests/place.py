@@ -1,13 +1,16 @@
 """Where a test is: commands that have to work, a folder and network namespaces of its own, gone when it is over."""
 
 import contextlib
+import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 from kpatlab import cache, play
+from kpatlab.cache import LAB
 
 
 def sh(*argv, ok=True, seconds=60, **env) -> subprocess.CompletedProcess:
@@ -21,6 +24,31 @@ def sh(*argv, ok=True, seconds=60, **env) -> subprocess.CompletedProcess:
 def linux_before(*version: int) -> bool:
     """This kernel is older, by its first two numbers."""
     return tuple(int(n) for n in os.uname().release.split(".")[:2]) < version
+
+
+def probed() -> list[str]:
+    """Words of `kpat record`: tracepoints, and in guests functions of this detail, by the best mechanism of their kernel."""
+    how = os.environ.get("KPAT_BY", "tracepoint")
+    return ["--mechanism", how] if how == "tracepoint" else ["--detail", how]
+
+
+def integrated(case: unittest.TestCase, log: Path) -> Path:
+    """What came of a log that was recorded as `probed` says, which had to be possible."""
+    store = log.with_suffix(".kpat")
+    sh(play.kpat_path(), "integrate", log, "-o", store)
+    mechanism = json.loads(sh(play.kpat_path(), "info", store, "--json").stdout)["recording"]["mechanism"]
+    case.assertEqual(mechanism == "tracepoint", "tracepoint" in probed(), mechanism)
+    return store
+
+
+def inside(case: unittest.TestCase, tests: str, modules: str, detail: str = "steps", **env) -> str:
+    """What these tests print in a guest with the case's `series`, where they record functions and have to pass."""
+    env |= {"KPAT": os.path.abspath(play.kpat_path()), "KPAT_BY": detail}
+    words = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
+    r = sh(LAB / "lab", "exec", "--kernel", case.series, "--timeout", 550, "--smp", 2, "--mem", 3000, *words, "--", "sh", "-c",
+           f"modprobe -a {modules}; cd {LAB} && exec {sys.executable} test --full {tests}", ok=False, seconds=2000)
+    case.assertEqual(r.returncode, 0, r.stdout[-4000:] + r.stderr[-6000:])
+    return r.stdout
 
 
 def own(case: unittest.TestCase, name: str, namespaces: str, keep: str | None = None) -> list[str]:

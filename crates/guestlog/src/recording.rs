@@ -45,6 +45,8 @@ pub struct Outcome {
     pub bytes: u64,
     /// How far the log's times may be off the host's clock, at worst.
     pub bound_ns: u32,
+    /// Modules whose functions were probed and that the guest unloaded: none of their calls since is in the log.
+    pub unloaded: Vec<String>,
     /// What had to stay in the guest.
     pub rest: Option<String>,
 }
@@ -141,6 +143,9 @@ pub struct Recording<'h> {
     left_out: usize,
     /// Ring full, no place for a return: counted before.
     counted: [u64; 2],
+    /// Modules that went, with the last record before that; and how far the log was when all others were there.
+    unloaded: Vec<(String, BootNs)>,
+    loaded_at: BootNs,
     closed: Instant,
     anchored: Instant,
     began: Instant,
@@ -272,6 +277,8 @@ impl Recording<'static> {
             state: shared,
             left_out: left_out.len(),
             counted: [0; 2],
+            unloaded: Vec::new(),
+            loaded_at: BootNs(0),
             closed: Instant::now(),
             anchored: Instant::now(),
             began: Instant::now(),
@@ -302,6 +309,11 @@ impl Recording<'_> {
             let look = Instant::now() + LOOK;
             let ended = self.probes.run(Some(until.map_or(look, |u| u.min(look))))?;
             self.look();
+            if self.anchored.elapsed() > ANCHOR {
+                self.anchored = Instant::now();
+                self.state.borrow_mut().log.json(&Json::Anchor(sys::clock_anchor()));
+                self.look_at_modules();
+            }
             if let Some(e) = self.state.borrow_mut().log.failed.take() {
                 return Err(e.into());
             }
@@ -341,14 +353,22 @@ impl Recording<'_> {
         if state.waiting.first().is_some_and(|(_, seen)| kpat_guest::probe::host_now() - seen > SETTLED_NS) {
             state.settle();
         }
-        if self.anchored.elapsed() > ANCHOR {
-            self.anchored = Instant::now();
-            state.log.json(&Json::Anchor(sys::clock_anchor()));
-        }
         if self.closed.elapsed() > CHUNK_AGE {
             self.closed = Instant::now();
             state.log.close_chunks();
         }
+    }
+
+    /// Which of the modules with probes in them are there no more.
+    fn look_at_modules(&mut self) {
+        let now = self.state.borrow().tracker.last();
+        for module in self.probes.unloaded() {
+            if !self.unloaded.iter().any(|(known, _)| *known == module) {
+                let from = if self.loaded_at == BootNs(0) { now } else { self.loaded_at };
+                self.unloaded.push((module, from));
+            }
+        }
+        self.loaded_at = now;
     }
 
     /// Takes everything out of the guest and closes the log.
@@ -357,6 +377,7 @@ impl Recording<'_> {
         if matches!(ended, Ended::Stopped | Ended::Time) {
             self.handles.iter().for_each(|h| self.probes.disable_entries(*h));
             self.probes.run(Some(Instant::now() + Duration::from_millis(50)))?;
+            self.look_at_modules();
         }
         self.look();
         let damaged = self.probes.damaged();
@@ -374,6 +395,10 @@ impl Recording<'_> {
         for (cause, count) in losses.into_iter().filter(|(_, n)| *n > 0) {
             state.log.put(0, &Record::Loss(Loss { cause, cpu: -1, from: to, to, count }));
         }
+        for (_, from) in &self.unloaded {
+            let cause = LossCause::ModuleUnloaded;
+            state.log.put(0, &Record::Loss(Loss { cause, cpu: -1, from: *from, to, count: 1 }));
+        }
         state.settle();
         let last = state.axis.as_mut().and_then(Axis::close);
         state.read_clock(last);
@@ -389,6 +414,7 @@ impl Recording<'_> {
         let totals: Vec<LossTotal> = counted
             .into_iter()
             .chain(losses)
+            .chain([(LossCause::ModuleUnloaded, self.unloaded.len() as u64)])
             .filter(|(_, n)| *n > 0)
             .map(|(cause, count)| LossTotal { cause: cause.code().name.into(), cpu: -1, count })
             .collect();
@@ -427,6 +453,7 @@ impl Recording<'_> {
             losses: totals,
             bytes: state.log.writer.bytes_written(),
             bound_ns: state.worst_ns,
+            unloaded: self.unloaded.iter().map(|(module, _)| module.clone()).collect(),
             rest: rest?,
         })
     }

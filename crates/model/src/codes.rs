@@ -160,6 +160,7 @@ code_type! {
         Damaged = 16, "damaged-bytes", "Bytes of the log's file that are damaged, or the beginning of what was never written: found by the reader, counted in bytes.", "the file was changed or cut after it was written; copy it again from where it was recorded";
         NamespaceUnread = 17, "namespace-unread", "A network namespace was gone before its links could be read, or there was no descriptor left for it. Its packets are recorded.", "network namespaces whose links and devices' names are not known: they came and went too fast, or descriptors (ulimit -n) or CAP_SYS_ADMIN were lacking";
         UseTableFull = 18, "use-table-full", "The table of who uses which socket had no place.", "work for some sockets is charged to nobody or to another of their users; sockets were more than the table holds";
+        ModuleUnloaded = 19, "module-unloaded", "The guest unloaded a module whose functions were probed. Counted once for each module.", "calls of that module's functions since then are not in the log, also if it was loaded again; `kpat guest record` names it";
     }
 }
 

@@ -120,6 +120,8 @@ words! {
         TimeWait "time-wait";
         /// A connection that is being closed took it, as an acknowledgement of its FIN. Only where the function gave no reason, and nothing is in it to read.
         Closing "closing";
+        /// It had come to a virtual link's other end, and nobody there had it but that device's driver.
+        FarEnd "far-end";
     }
 }
 

@@ -177,6 +177,13 @@ impl Installed {
         Ok(())
     }
 
+    /// What was put at this address is there still.
+    pub fn has_at(&self, place: u64) -> bool {
+        self.patched.iter().any(|c| {
+            matches!(c, Change::Patched { address, is, .. } if *address == place && holds(&self.guest, place, is))
+        })
+    }
+
     /// Puts back what was at these addresses.
     pub fn unpatch(&mut self, addresses: &[u64]) -> Result<()> {
         let (back, stay): (Vec<Change>, Vec<Change>) = std::mem::take(&mut self.patched)

@@ -450,11 +450,12 @@ impl<'h> Probes<'h> {
         self.stopped.clone()
     }
 
-    /// Modules with probes in them that the guest has unloaded meanwhile, or loaded again elsewhere: no call since is a hit.
+    /// Modules with probes in them that the guest has unloaded meanwhile, whether it has loaded them again or not: no call since is a hit.
     pub fn unloaded(&self) -> Vec<String> {
         let Ok(symbols) = self.guest().symbols() else { return Vec::new() };
-        let live = self.probes.iter().filter(|p| p.live).map(|p| p.address);
-        symbols.unloaded(self.guest().memory(), live).into_iter().map(str::to_owned).collect()
+        let live: Vec<u64> = self.probes.iter().filter(|p| p.live).map(|p| p.address).collect();
+        let is_there = |address| self.installed.has_at(address);
+        symbols.unloaded(self.guest().memory(), &live, is_there).into_iter().map(str::to_owned).collect()
     }
 
     /// Takes everything out of the guest. What had to stay, if so.

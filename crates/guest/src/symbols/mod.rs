@@ -203,18 +203,20 @@ impl Symbols {
         !(self.base..self.end).contains(&address) && !now.iter().any(|m| m.contains(address))
     }
 
-    /// Of the modules that had one of these addresses when the symbols were read, those that are not there any more, or elsewhere.
-    pub fn unloaded(&self, memory: &Memory, addresses: impl Iterator<Item = u64>) -> Vec<&str> {
-        let all: Vec<&Module> =
-            addresses.filter_map(|a| self.modules.iter().find(|m| m.contains(a))).collect();
-        let Some(now) = (!all.is_empty()).then(|| self.modules_now(memory)).flatten() else {
+    /// Of the modules that had one of these addresses when the symbols were read, those that are not there any more, or elsewhere, or are there and
+    /// nothing `is_there` of what was put at those addresses: loaded again, to the same place.
+    pub fn unloaded(&self, memory: &Memory, addresses: &[u64], is_there: impl Fn(u64) -> bool) -> Vec<&str> {
+        let mut with: Vec<&Module> =
+            self.modules.iter().filter(|m| addresses.iter().any(|a| m.contains(*a))).collect();
+        let Some(now) = (!with.is_empty()).then(|| self.modules_now(memory)).flatten() else {
             return Vec::new();
         };
-        let stays = |m: &Module| now.iter().any(|n| n.name == m.name && n.base == m.base);
-        let mut gone: Vec<&str> = all.into_iter().filter(|m| !stays(m)).map(|m| m.name.as_str()).collect();
-        gone.sort_unstable();
-        gone.dedup();
-        gone
+        let stays = |m: &Module| {
+            now.iter().any(|n| n.name == m.name && n.base == m.base)
+                && addresses.iter().any(|a| m.contains(*a) && is_there(*a))
+        };
+        with.retain(|m| !stays(m));
+        with.into_iter().map(|m| m.name.as_str()).collect()
     }
 
     /// The address of the only symbol of that name, or of the first.

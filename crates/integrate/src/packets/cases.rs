@@ -61,7 +61,7 @@ signs! {
     /// A copy was dropped since it is there.
     DROP {
         NO_DROP,
-        /// By the queue, or by the driver's function that it was given to.
+        /// By the queue, by the driver's function that it was given to, or as the last copy by the driver at a link's other end.
         BY_DEVICE,
         /// Elsewhere, when a driver had it.
         BESIDE_DRIVER,
@@ -189,7 +189,7 @@ pub(super) const PARTS: &[&[Row]] = &[DROPS, PLACES, LEFT, OUT, WAITING, SILENT,
 pub(super) const DROPS: &[Row] = &[
     row(&[NOT_BY_DEVICE], Ask(PLACES), "no copy was dropped there, or not by the driver that it was given to: a copy is freed later that is on the wire"),
     row(&[QUEUE, BY_DEVICE], Is(DROPPED), "dropped in the queue above a device: at its end, within, or as it was taken out"),
-    row(&[DRIVER, BY_DEVICE], Is(DROPPED), "dropped by the driver's function that it was given to"),
+    row(&[DRIVER, BY_DEVICE], Is(DROPPED), "dropped by the driver's function that it was given to, or by the driver at the link's other end"),
     row(&[HERE, CHECKSUM], Is(DROPPED), "its checksum was wrong, found on the way or as it was read: it is no good for anybody"),
     row(&[HERE, REFUSED, NOBODY | PROTOCOLS | SOCKET, LAST_COPY | COPIES_LEFT], Is(DROPPED), "a socket refused it and no other socket's reader had it"),
     row(&[HERE, REFUSED, NOBODY | PROTOCOLS | SOCKET, GROUP_LEFT], Ask(PLACES), "one socket of a group refused it; the copies of the others are left"),

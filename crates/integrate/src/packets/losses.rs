@@ -127,13 +127,14 @@ fn hides(cause: LossCause) -> Hides {
         | LossCause::Evicted
         | LossCause::MissingPart
         | LossCause::Damaged => Hides::Anything,
-        // Names, devices, sleeping tasks, frames: no record of a packet's way.
+        // Names, devices, sleeping tasks, frames, the calls of a module that packets meet no more: no record of a packet's way.
         LossCause::ReadFault
         | LossCause::TaskTableFull
         | LossCause::SnifferFull
         | LossCause::NetlinkOverrun
         | LossCause::NamespaceUnread
-        | LossCause::UseTableFull => Hides::Nothing,
+        | LossCause::UseTableFull
+        | LossCause::ModuleUnloaded => Hides::Nothing,
     }
 }
 

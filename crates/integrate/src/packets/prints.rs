@@ -108,7 +108,7 @@ impl Buffers {
 
     /// The buffer that an skb of this tag lies in was freed. Whether there is another one.
     fn freed(&mut self, tag: u16) -> bool {
-        let Some(buffer) = self.of(tag).filter(|_| self.last.len() > 1) else { return false };
+        let Some(buffer) = self.of(tag) else { return false };
         self.of.retain(|o| o.buffer != buffer);
         !self.of.is_empty()
     }
@@ -312,5 +312,19 @@ mod tests {
         one.turn_to(COPY, 20);
         assert_eq!(one.device_at(20), Some((4, 2)));
         assert!(!one.freed(FIRST));
+    }
+
+    /// A copy was made of it, in another skb, and the first is freed before that copy is seen.
+    #[test]
+    fn of_two_buffers_the_first_may_be_freed_before_the_second_is_seen() {
+        const FIRST: u16 = 0x100;
+        const COPY: u16 = 0x200;
+        let mut p = Prints::default();
+        let add = |p: &mut Prints, r: FootprintRecord| p.add(&r, &Footprint::default(), KeyList::default());
+        add(&mut p, record(10, 4, 2, FIRST));
+        assert!(!p.freed(FIRST), "of another buffer nothing is known");
+        p.replaced(20);
+        add(&mut p, record(20, 5, 2, COPY));
+        assert!(!p.freed(COPY), "the first is gone");
     }
 }

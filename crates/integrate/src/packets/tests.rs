@@ -148,6 +148,28 @@ fn each_row_is_met_by_what_it_says() {
     let returned = life(&[came, (QUEUE, 40, 40), (XMIT, 50, 50), (XMIT_DONE, 70, 70)]);
     t.is(&dropped(returned, 75, Reason::Packet), POINTS, FORWARDED, "a copy, after the driver");
     t.is(&given, FUNCTIONS, FORWARDED, "sent on");
+    let beyond = || dropped(life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70)]), 90, Reason::FarEnd);
+    t.is(&ended(beyond(), 91), FUNCTIONS, DROPPED, "by XDP at the link's other end");
+    let typed = dropped(life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70), (RX, 55, 60)]), 90, Reason::FarEnd);
+    t.is(
+        &ended(typed, 91),
+        FUNCTIONS,
+        DROPPED,
+        "so where the driver that sends is seen to give it its protocol",
+    );
+    t.is(
+        &ended(beyond(), 9_000_000),
+        FUNCTIONS,
+        FORWARDED,
+        "a mirror's copy, by XDP; the packet is on the wire",
+    );
+    let mirrored = dropped(life(&[came, (XMIT, 20, 30), (XMIT, 40, 50), (RX, 60, 90)]), 95, Reason::FarEnd);
+    t.is(
+        &ended(mirrored, 96),
+        POINTS,
+        DELIVERED,
+        "a mirror's copy, by XDP; the packet is at another link's end",
+    );
     // Copies of sniffers.
     t.is(
         &dropped(life(&[came, (QUEUE, 40, 60)]), 65, Reason::Sniffer),

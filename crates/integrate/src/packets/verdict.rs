@@ -52,6 +52,8 @@ pub(crate) enum Reason {
     TimeWait,
     /// So with an acknowledgement that a connection took which is being closed.
     Closing,
+    /// The driver at a virtual link's other end did not take it: its XDP program said so.
+    FarEnd,
     /// The kernel does not say why.
     Unspecified,
     /// Anything else: the packet itself was the reason.
@@ -84,6 +86,7 @@ pub(crate) fn dropper(place: &str) -> Option<Reason> {
         Drops::Unread => Some(Reason::Unread),
         Drops::TimeWait => Some(Reason::TimeWait),
         Drops::Closing => Some(Reason::Closing),
+        Drops::FarEnd => Some(Reason::FarEnd),
     }
 }
 
@@ -176,9 +179,12 @@ impl Evidence {
     /// The last copy that there was is the one that was dropped: it was freed there before anything else went on.
     fn ended_by(&self, d: &Drop) -> bool {
         let Some((cpu, ctx, at)) = self.ended_on else { return false };
-        let at_once = (d.at..d.at.saturating_add(DROP_FREES_NS)).contains(&self.ended_at);
-        let dropped = at_once && !self.consumed;
-        (cpu, ctx) == (d.cpu, d.ctx) && (dropped || !self.for_many) && at.other < d.at
+        (cpu, ctx) == (d.cpu, d.ctx) && (self.freed_as(d) || !self.for_many) && at.other < d.at
+    }
+
+    /// Its end is what that drop freed.
+    fn freed_as(&self, d: &Drop) -> bool {
+        (d.at..d.at.saturating_add(DROP_FREES_NS)).contains(&self.ended_at) && !self.consumed
     }
 
     /// One sign of each sort.
@@ -217,6 +223,9 @@ impl Evidence {
         match (self.place, drop.reason) {
             (LastSeen::Queue { .. }, _) => cases::BY_DEVICE,
             (LastSeen::Driver { .. }, _) if self.drop_by_driver => cases::BY_DEVICE,
+            (LastSeen::Driver { .. }, Reason::FarEnd) if self.ended_by(drop) && self.freed_as(drop) => {
+                cases::BY_DEVICE
+            }
             (LastSeen::Driver { .. }, _) => cases::BESIDE_DRIVER,
             (_, Reason::Checksum) => cases::CHECKSUM,
             (_, Reason::Refused) => cases::REFUSED,
@@ -228,7 +237,8 @@ impl Evidence {
                 | Reason::Sniffer
                 | Reason::Raw
                 | Reason::TimeWait
-                | Reason::Closing,
+                | Reason::Closing
+                | Reason::FarEnd,
             ) => cases::UNSAID,
         }
     }
@@ -362,6 +372,12 @@ impl Way {
             }
     }
 
+    /// Received when the driver that it was last given to had returned, which itself gives it its new protocol.
+    fn came_after_it_was_sent(&self) -> bool {
+        let sent = self.xmits.last().map_or(NEVER, |x| x.1);
+        self.rx_last > sent.max(self.queue_at).max(self.xmit_at)
+    }
+
     fn in_taps(&self, at: i64) -> bool {
         self.taps.iter().any(|t| (t.0..=t.1).contains(&at))
     }
@@ -402,6 +418,8 @@ impl Live {
             // What is for many comes to no connection.
             Reason::TimeWait => !self.headers.for_many,
             Reason::Raw => self.is_of_own_protocols(),
+            // What came at last came elsewhere.
+            Reason::FarEnd => self.way.came_after_it_was_sent(),
             _ => false,
         };
         let own = |d: &&Drop| {
@@ -442,8 +460,10 @@ impl Live {
         // A call that sends may contain all of the way behind a virtual link, and its calls.
         let mut left = begun(&way.xmits);
         left.extend(way.drivers.iter().filter_map(|at| at_device(*at)));
-        // A virtual link's driver itself gives what it sends its new protocol, as a card's does what it received.
-        came.retain(|(_, d)| !left.iter().any(|(_, by)| by == d));
+        // A virtual link's driver itself gives what it sends its new protocol, as a card's does what it received. What comes in by the device later has come back,
+        // or is a group's copy for the sender.
+        let within = |at: i64| self.headers.for_many || way.xmits.iter().any(|x| (x.0..=x.1).contains(&at));
+        came.retain(|(at, d)| !(within(*at) && left.iter().any(|(_, by)| by == d)));
         // To each namespace it came over a link, but the packet itself. Where that is not so, records are missing. (A bridge shows what its ports receive to its
         // own host without one.)
         let devices = left.iter().map(|(_, d)| *d).collect::<BTreeSet<_>>().len();

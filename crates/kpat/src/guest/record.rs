@@ -110,6 +110,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "functions": functions,
             "left_out": left_out,
             "clock": {"source": source, "within_ns": within_ns, "host_bound_ns": done.bound_ns},
+            "unloaded_modules": done.unloaded,
             "losses": done.losses.iter().map(|l| json!({"cause": l.cause, "count": l.count})).collect::<Vec<_>>(),
         }))?;
     } else {
@@ -125,6 +126,11 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Ended::Reset => out.say("the guest began anew; its probes are gone"),
         Ended::SetBack => out.say("the guest was set back to a snapshot from before; its probes are gone"),
         Ended::Stopped | Ended::Time => {}
+    }
+    for module in &done.unloaded {
+        out.say(&format!(
+            "the guest has unloaded the module {module} meanwhile, and its probes with it: calls of its functions since are not in the log"
+        ));
     }
     if let Some(rest) = &done.rest {
         out.say(rest);
