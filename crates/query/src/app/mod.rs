@@ -21,7 +21,7 @@ pub(crate) use follow::{Follow, Span, WITHOUT_END};
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};
-pub use names::{ends, errno, error_in_words, protocol};
+pub use names::{INTERRUPTED, ends, errno, error_in_words, protocol};
 use order::Only;
 pub use order::{Moment, in_order};
 pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};
@@ -111,8 +111,16 @@ impl Traffic {
     pub fn failures(&self) -> Option<String> {
         let of = |c: Crossing, verb: &str| {
             let by = |(e, n): (&i32, &u64)| format!("{n} {}", errno(*e));
-            let all: Vec<String> = self.layer(c).by_errno.iter().map(by).collect();
-            (!all.is_empty()).then(|| format!("Calls that {verb} failed: {}.", all.join(", ")))
+            let layer = self.layer(c);
+            let failed = layer.by_errno.iter().filter(|(e, _)| **e != INTERRUPTED);
+            let failed: Vec<String> = failed.map(by).collect();
+            let failed =
+                (!failed.is_empty()).then(|| format!("Calls that {verb} failed: {}.", failed.join(", ")));
+            let again = layer.by_errno.get(&INTERRUPTED).map(|n| {
+                format!("Calls that {verb} and waited when a signal came: {n} (begun again, or failed with EINTR).")
+            });
+            let all: Vec<String> = [failed, again].into_iter().flatten().collect();
+            (!all.is_empty()).then(|| all.join(" "))
         };
         let refused = self.layer(Crossing::ToSocket).errors;
         let refused = (refused > 0).then(|| format!("Datagrams that the full socket refused: {refused}."));
