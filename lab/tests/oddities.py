@@ -252,6 +252,13 @@ class Oddities(unittest.TestCase):
         self.assertNotIn("not read", text, "all of it was read")
         self.assertIn(f"by the socket of MPTCP above, {above[here]['socket_id']}", " ".join(text.split()))
 
+    def test_what_splice_takes_is_not_unread(self):
+        truth, _, _, _ = self.recorded(4, ["spliced"], STREAMS)
+        reads = truth["spliced"]["up"]["reads"]
+        found = json.loads(sh(self.kpat, "app", self.dir / "x.kpat", "--connections", "--json").stdout)["connections"]
+        d = max((d for c in found for d in c["directions"]), key=lambda d: d["written"] or 0)
+        self.assertEqual((d["read"], d["unseen_reads"], d["left"]), (1000, sum(r[3] for r in reads) - 1000, []))
+
     def test_streams(self):
         self.streams(4, HARD)
 

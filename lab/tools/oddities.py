@@ -233,6 +233,23 @@ def splice_read(c):
             return
 
 
+def spliced_write(c):
+    c.up.all([3000, 40000], c.a.send)
+    time.sleep(0.1)
+
+
+def spliced_read(c):
+    """One call, and then none."""
+    c.up.read(lambda: c.b.recv(1000))
+    r, w = os.pipe()
+
+    def call():
+        n = LIBC.splice(c.b.fileno(), None, w, None, ctypes.c_size_t(4096), 0)
+        return os.read(r, n) if n > 0 else b""
+    while c.up.read(call, False):
+        pass
+
+
 def zerocopy(c):
     c.a.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
     for size in SIZES:
@@ -506,7 +523,7 @@ def redirected_read(c):
 # case: writer, reader, and how the connection comes about
 CASES = {
     "plain": (plain, drain), "vectors": (vectors, vectors_read), "writev": (writev, readv), "messages": (messages, messages_read),
-    "sendfile": (sendfile, drain), "splice": (splice, splice_read), "zerocopy": (zerocopy, drain), "stamped": (stamped, stamped_read),
+    "sendfile": (sendfile, drain), "splice": (splice, splice_read), "spliced": (spliced_write, spliced_read), "zerocopy": (zerocopy, drain), "stamped": (stamped, stamped_read),
     "uring": (uring, uring_read), "peeked": (peeked, peeked_read), "two-writers": (two_writers, slow_drain), "two-readers": (two_readers_write, two_readers),
     "forked": (forked, drain), "passed": (passed_write, passed), "urgent": (urgent, urgent_read), "urgent-inline": (urgent, urgent_inline_read),
     "both-ways": (both_ways, both_ways_read), "reset": (reset, reset_read), "corked": (corked, drain), "refused": (refused, slow_drain),

@@ -268,7 +268,10 @@ fn direction(
     sum.line("together", Line::of(text, style));
     for (bytes, what) in [
         (d.unseen_writes, "of a write that is not in the log"),
-        (d.unseen_reads, "passed by reads, but not in any (splice, or lost events)"),
+        (
+            d.unseen_reads,
+            "taken, but not by a read in the log (splice, TCP_ZEROCOPY_RECEIVE, or lost events)",
+        ),
         (d.impossible, "came before they were sent, by these clocks"),
     ] {
         if bytes > 0 {
