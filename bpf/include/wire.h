@@ -397,5 +397,4 @@ _Static_assert(sizeof(struct kp_tcp) == 128, "tcp");
 _Static_assert(sizeof(struct kp_gap) == 24, "gap");
 _Static_assert(sizeof(struct kp_announcement) == 176, "announcement");
 _Static_assert(sizeof(struct kp_ring_ctl) <= KP_RING_DATA, "control page");
-
 #endif
