@@ -213,3 +213,30 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
 pub fn lost(store: &Store) -> Result<u64> {
     Ok(store.all::<GapRow>()?.iter().map(|g| g.lost.max(0) as u64).sum())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_a_signal_interrupted_is_not_said_to_have_failed() {
+        let said = |by: &[(i32, u64)]| {
+            let layer = Layer { by_errno: by.iter().copied().collect(), ..Layer::default() };
+            let traffic = Traffic {
+                socket: SocketRow::default(),
+                process: None,
+                layers: [(Crossing::Recv, layer)].into(),
+                waits: Vec::new(),
+                limits: None,
+                writes_in_packets: 0,
+            };
+            traffic.failures()
+        };
+        let again =
+            "Calls that receive and waited when a signal came: 23 (begun again, or failed with EINTR).";
+        assert_eq!(said(&[(INTERRUPTED, 23)]).as_deref(), Some(again));
+        let both = format!("Calls that receive failed: 2 EAGAIN. {again}");
+        assert_eq!(said(&[(11, 2), (INTERRUPTED, 23)]), Some(both));
+        assert_eq!(said(&[]), None);
+    }
+}
