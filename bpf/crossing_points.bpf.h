@@ -153,7 +153,7 @@ AT("tp_btf/udp_fail_queue_rcv_skb", note_refused)
 AT("tp_btf/inet_sock_set_state", note_state)
 {
 	struct sock *sk = (struct sock *)ctx[0];
-	struct sock_entry *e = sock_of(sk);
+	struct sock_entry *e = of_mptcp(sk) && ctx[2] == TCP_LISTEN ? NULL : sock_of(sk);
 
 	if (!e || !e->tcp)
 		return 0;

@@ -38,7 +38,7 @@ static __noinline int answered(struct packet *p, u64 skb)
 		sk = kread_ptr((struct sock___listener *)sk, __sk_common.skc_listener);
 	else if (state != TCP_LISTEN) /* it sends a cookie */
 		return 0;
-	p->socket = sk ? kread((struct sock___cookie *)sk, __sk_common.skc_cookie.counter) : 0;
+	p->socket = sk ? cookie_known(sk) : 0;
 	return 0;
 }
 
@@ -65,7 +65,7 @@ static __always_inline void dropped(struct account *a, u64 skb, u64 sk, u64 reas
 	if (at < 0)
 		return;
 	p = packet_at(a, at);
-	would_have = sk ? kread((struct sock___cookie *)sk, __sk_common.skc_cookie.counter) : 0;
+	would_have = sk ? cookie_known(sk) : 0;
 	if (p->socket && !(p->delivered && would_have))
 		return;
 	if (p->purpose && p->purpose != KP_FOR_ANSWER)

@@ -52,7 +52,7 @@ static __noinline int sent_by_part(struct account *a, u64 skb)
 	if (!a || !skb)
 		return 0;
 	sk = kread_ptr((struct sk_buff *)skb, sk);
-	socket = sk ? kread((struct sock___cookie *)sk, __sk_common.skc_cookie.counter) : 0;
+	socket = sk ? cookie_known(sk) : 0;
 	if (!socket || socket == a->sends_for)
 		return 0;
 	if (a->sends_for) {

@@ -248,7 +248,7 @@ __noinline int accepted(u64 listens, u64 number)
 	family = sk ? BPF_CORE_READ((struct sock___profile *)sk, __sk_common.skc_family) : 0;
 	if (family != AF_INET && family != AF_INET6)
 		return 0;
-	cookie = BPF_CORE_READ((struct sock___cookie *)sk, __sk_common.skc_cookie.counter);
+	cookie = given_cookie((u64)sk) ?: given_cookie(first_below((u64)sk));
 	if (cookie)
 		use(a, cookie, KP_USE_READ, 1);
 	sk = sock_of(file);

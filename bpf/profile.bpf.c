@@ -229,16 +229,16 @@ int work_inet_sock_set_state(u64 *ctx)
 	struct account *a = this_account();
 	u32 state = ctx[2];
 
-	if (!a)
+	if (!a || (state == TCP_LISTEN && of_mptcp((void *)ctx[0])))
 		return 0;
 	if ((state == TCP_SYN_SENT || state == TCP_LISTEN) && at_task(a))
-		use(a, bpf_get_socket_cookie((void *)ctx[0]), KP_USE_OPEN, 0);
+		use(a, cookie_of((void *)ctx[0]), KP_USE_OPEN, 0);
 	if (state == TCP_SYN_SENT && at_task(a))
 		a->connecting = ctx[0];
 	if (state == TCP_LISTEN)
 		listens(ctx[0]);
 	if (state == TCP_ESTABLISHED || state == TCP_FIN_WAIT1 || state == TCP_CLOSE_WAIT)
-		connected(ctx[0], bpf_get_socket_cookie((void *)ctx[0]));
+		connected(ctx[0], cookie_of((void *)ctx[0]));
 	return packet_is_for((void *)ctx[0], 0, false, false);
 }
 

@@ -12,25 +12,10 @@
 
 #include "fragments.bpf.h"
 #include "held.bpf.h"
+#include "cookies.bpf.h"
 
 /* Set by user space: kfree_skb has the socket that would have had the packet (6.11). */
 const volatile u64 drops_have_sockets = 0;
-
-struct sock___cookie {
-	struct {
-		struct {
-			s64 counter;
-		} skc_cookie;
-	} __sk_common;
-} __core;
-
-/* A socket's number. It has one in nearly all cases, and a load is less than a call. */
-static __always_inline u64 cookie_of(void *sk)
-{
-	u64 known = ((struct sock___cookie *)sk)->__sk_common.skc_cookie.counter;
-
-	return known ?: bpf_get_socket_cookie(sk);
-}
 
 /* By CPU whose packet it received last: a socket, or a purpose. */
 #define WITHOUT_SOCKET (1ULL << 63)

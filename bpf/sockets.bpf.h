@@ -11,6 +11,7 @@
 #define KPAT_SOCKETS_H
 
 #include "tasks.bpf.h"
+#include "subflows.bpf.h"
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -166,6 +167,17 @@ static __always_inline u64 congestion_ops(struct sock *sk)
 	return kread_ptr((struct inet_connection_sock *)(sk), icsk_ca_ops);
 }
 
+struct task_struct___kind {
+	unsigned int flags;
+} __core;
+
+#define PF_KTHREAD 0x00200000
+
+static __always_inline bool is_kernel_thread(void)
+{
+	return kread((struct task_struct___kind *)bpf_get_current_task(), flags) & PF_KTHREAD;
+}
+
 /*
  * Static, unlike other long functions: a global one takes numbers only, and the verifier does not let an argument with a type become
  * one.
@@ -176,7 +188,7 @@ static __noinline int announce_socket(struct sock *sk, u64 cookie, u32 slot)
 	struct sock_entry *e;
 	struct kp_socket *r;
 	struct cgroup *cg;
-	u64 pid_tgid = current_pid_tgid(), net, kn;
+	u64 pid_tgid = current_pid_tgid(), net, kn, above_it;
 	u8 ctx = current_context();
 
 	if (!ctl)
@@ -216,7 +228,10 @@ static __noinline int announce_socket(struct sock *sk, u64 cookie, u32 slot)
 		*(u64 *)r->congestion = kread_word(at);
 		*(u64 *)(r->congestion + 8) = kread_word(at + 8);
 	}
-	r->pid = ctx ? 0 : current_pid(ctl, pid_tgid, 0);
+	above_it = above((u64)sk);
+	r->above = above_it ? kread((struct sock___app *)above_it, __sk_common.skc_cookie.counter) : 0;
+	/* A subflow is whose the socket above it is, also where a worker made it. */
+	r->pid = ctx || (above_it && is_kernel_thread()) ? 0 : current_pid(ctl, pid_tgid, 0);
 	r->uid = sk_read(sk, sk_uid.val);
 	/* sk_err is set before TCP leaves its last state (tcp_reset() of net/ipv4/tcp_input.c, tcp_write_err() of tcp_timer.c) */
 	commit_word(r, KP_SOCKET | (sizeof(*r) / KP_SLOT) << 8 | (u64)((r->family == AF_INET6) | (sk_read(sk, sk_err) & 0x7f) << 1) << 16 |
@@ -319,7 +334,11 @@ static __always_inline struct sock_entry *sock_with_cookie(struct sock *sk, u64 
 /* The same for a socket that is an argument: the kernel gives it a cookie if it has none. */
 static __always_inline struct sock_entry *sock_of(struct sock *sk)
 {
-	return sock_with_cookie(sk, sock_cookie(sk) ?: bpf_get_socket_cookie(sk));
+	u64 cookie = sock_cookie(sk);
+
+	if (!cookie && !gives_its_number_away(sk))
+		cookie = bpf_get_socket_cookie(sk);
+	return sock_with_cookie(sk, cookie);
 }
 
 /* Ports, peer or congestion control differ from those logged. */

@@ -20,6 +20,14 @@ static __always_inline bool use(struct account *a, u64 socket, u32 how, u64 byte
 	return is_news(socket, a->victim) && add_use(a, socket, how, bytes);
 }
 
+/* What came before a socket of MPTCP had its number is its first subflow's. */
+static __noinline int use_below(struct account *a, u64 sk, u32 how, u64 bytes)
+{
+	u64 first = given_cookie(first_below(sk));
+
+	return a && first ? use(a, first, how, bytes) : 0;
+}
+
 /* The first packet of a socket that connects: the answer may come while its task still holds it, and then no tracepoint says whose it is. */
 static __noinline int connects(struct account *a, u64 skb)
 {
@@ -28,7 +36,7 @@ static __noinline int connects(struct account *a, u64 skb)
 	if (!a || sk != a->connecting)
 		return 0;
 	a->connecting = 0;
-	return connected(sk, kread((struct sock___cookie *)sk, __sk_common.skc_cookie.counter));
+	return connected(sk, cookie_known(sk));
 }
 
 static __always_inline bool is_unix(struct sock___profile *sk)
@@ -55,7 +63,7 @@ static __always_inline int ready(struct sock *sk)
 	}
 	/* Where it listened before, nothing else has given it a number. */
 	if (((struct sock___listener *)sk)->__sk_common.skc_state == TCP_LISTEN)
-		bpf_get_socket_cookie(sk);
+		cookie_of(sk);
 	return packet_is_for(sk, 0, true, ((struct sock___profile *)sk)->__sk_common.skc_family == AF_PACKET);
 }
 
@@ -71,8 +79,10 @@ static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
 	if (stream && !bytes)
 		return 0;
 	socket = cookie_of(sk);
-	if (use(a, socket, stream ? KP_USE_READ : KP_USE_TAKE, bytes) && of_internet((void *)sk))
+	if (use(a, socket, stream ? KP_USE_READ : KP_USE_TAKE, bytes) && of_internet((void *)sk)) {
 		connected((u64)sk, socket);
+		use_below(a, (u64)sk, KP_USE_READ, bytes);
+	}
 	if (of_internet((void *)sk))
 		took_of_peer(a, (u64)sk, socket);
 	return 0;
@@ -90,8 +100,10 @@ static __always_inline int wrote_to(struct sock *sk, int bytes)
 		return 0;
 	}
 	socket = cookie_of(sk);
-	if (use(a, socket, KP_USE_WRITE, bytes) && of_internet((void *)sk))
+	if (use(a, socket, KP_USE_WRITE, bytes) && of_internet((void *)sk)) {
 		connected((u64)sk, socket);
+		use_below(a, (u64)sk, KP_USE_WRITE, bytes);
+	}
 	if (of_internet((void *)sk) && !wrote_before(a, (u64)sk))
 		sent_to_peer(a, (u64)sk);
 	return 0;

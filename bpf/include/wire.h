@@ -287,6 +287,7 @@ struct kp_socket {
 	char congestion[16];
 	u32 pid; /* who was running, valid in a task */
 	u32 uid; /* of who opened it */
+	u64 above; /* MPTCP: cookie of the socket whose packets this one has */
 };
 
 /* TCP's state at a moment, and the header of the segment that was at hand. */
@@ -391,10 +392,9 @@ _Static_assert(sizeof(struct kp_event) == 64, "event: two slots");
 _Static_assert(sizeof(struct kp_footprint) == 160, "footprint: five slots");
 _Static_assert(sizeof(struct kp_place) == 32 && sizeof(struct kp_pause) == 32, "place, pause: one slot");
 _Static_assert(sizeof(struct kp_crossing) == 24, "crossing: the paper's size");
-_Static_assert(sizeof(struct kp_socket) == 104, "socket");
+_Static_assert(sizeof(struct kp_socket) == 112, "socket");
 _Static_assert(sizeof(struct kp_tcp) == 128, "tcp");
 _Static_assert(sizeof(struct kp_gap) == 24, "gap");
 _Static_assert(sizeof(struct kp_announcement) == 176, "announcement");
 _Static_assert(sizeof(struct kp_ring_ctl) <= KP_RING_DATA, "control page");
-
 #endif

@@ -20,7 +20,7 @@ DATAGRAMS = [sys.executable, str(LAB / "tools/odd_datagrams.py")]
 PORT = 7500
 ADDRESSES = {4: ("10.96.0.1", "10.96.0.2"), 6: ("fd96::1", "fd96::2")}
 # What is judged each time; the others with --full.
-HARD = ["plain", "splice", "zerocopy", "stamped", "uring", "peeked", "two-writers", "urgent", "early", "reused-1", "reused-2"]
+HARD = ["plain", "splice", "zerocopy", "stamped", "uring", "peeked", "two-writers", "urgent", "redirected", "early", "reused-1", "reused-2"]
 # A call that releases what waited is no call that sends, and one that cuts segments at the reader's has several reads of one packet.
 # Of a socket's first datagram that is cut into fragments the last one alone is seen with it.
 UNKNOWN = {("corked", "written"), ("segments", "read"), ("large", "written")}
@@ -225,6 +225,39 @@ class Oddities(unittest.TestCase):
 
     def test_others_of_6(self):
         self.others(6)
+
+    @unittest.skipUnless(os.path.exists("/proc/sys/net/mptcp/enabled"), "needs MPTCP")
+    def test_connections_below_one_of_mptcp(self):
+        """Whose they are says the socket above, though the kernel's workers and interrupts have them."""
+        truth, _, packets, _ = self.recorded(4, ["mptcp"], STREAMS)
+        here, there = truth["mptcp"]["ports"]
+        of = lambda t: {c[1] for c in t["writes"]} | {c[0] for c in t["reads"]}
+        players = of(truth["mptcp"]["up"])
+        out = self.dir / "x.kpat"
+        rows = lambda proto: json.loads(sh(self.kpat, "sql", out, "--json", f"select * from socket where proto = {proto} and peer_port != 0").stdout)
+        above = {r["local_port"]: r for r in rows(262)}
+        self.assertEqual(set(above), {here, there})
+        below = rows(6)
+        self.assertEqual(sorted(r["local_port"] for r in below), sorted([here, there]))
+        for r in below:
+            mine = above[r["local_port"]]
+            self.assertEqual((r["mptcp_socket"], r["pid"]), (mine["socket_id"], mine["pid"]))
+        self.assertIn(above[there]["pid"], players, "who reads")
+        for p in packets:
+            for side in ("written", "read"):
+                end = (p["application"] or {}).get(side) or {}
+                self.assertNotIn("kworker", str(end.get("process")))
+                self.assertEqual(end.get("calls", []), [], "the bytes are the socket's above")
+        text = sh(self.kpat, "app", out, "--connections", "--socket", str(below[0]["socket_id"])).stdout
+        self.assertNotIn("not read", text, "all of it was read")
+        self.assertIn(f"by the socket of MPTCP above, {above[here]['socket_id']}", " ".join(text.split()))
+
+    def test_what_splice_takes_is_not_unread(self):
+        truth, _, _, _ = self.recorded(4, ["spliced"], STREAMS)
+        reads = truth["spliced"]["up"]["reads"]
+        found = json.loads(sh(self.kpat, "app", self.dir / "x.kpat", "--connections", "--json").stdout)["connections"]
+        d = max((d for c in found for d in c["directions"]), key=lambda d: d["written"] or 0)
+        self.assertEqual((d["read"], d["unseen_reads"], d["left"]), (1000, sum(r[3] for r in reads) - 1000, []))
 
     def test_streams(self):
         self.streams(4, HARD)

@@ -4,6 +4,7 @@ counts of what they took, and the devices'."""
 import json
 import os
 import signal
+import socket
 import sys
 import unittest
 
@@ -64,8 +65,10 @@ print("took", n, flush=True)
 signal.pause()
 """
 TCP_TAKE = """
-import os, signal, socket
-s = socket.create_server(("", 9001))
+import os, signal, socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, int(sys.argv[1]))
+s.bind(("", 9001))
+s.listen()
 print("ready", os.getpid(), flush=True)
 c, _ = s.accept()
 n = 0
@@ -78,7 +81,8 @@ signal.pause()
 """
 TCP_SEND = """
 import os, signal, socket, sys
-s = socket.create_connection((sys.argv[1], 9001))
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, int(sys.argv[3]))
+s.connect((sys.argv[1], 9001))
 data = b"x" * (1 << 16)
 for i in range(int(sys.argv[2])): s.sendall(data)
 s.close()
@@ -158,18 +162,33 @@ class Shared(profile.Place):
             self.assertGreater(x["served_ns"], 0.2 * sum(self.of(p, q)["served_ns"] for q in pids))
 
     def test_segments_of_tcp_are_their_connections(self):
-        take = self.start(self.server, "take", profile.SEND_CPU, TCP_TAKE)
+        self.segments(0)
+
+    @unittest.skipUnless(os.path.exists("/proc/sys/net/mptcp/enabled"), "needs MPTCP")
+    def test_segments_of_mptcp_are_their_connections(self):
+        """Two connections of TCP below it, of which no process has either."""
+        self.link(self.client, "c1", "10.95.2.2", self.server, "s1", "10.95.2.1")
+        for ns in (self.client, self.server):
+            sh("ip", "-n", ns, "mptcp", "limits", "set", "subflows", "2", "add_addr_accepted", "2")
+        sh("ip", "-n", self.client, "mptcp", "endpoint", "add", "10.95.2.2", "dev", "c1", "subflow")
+        came = lambda: json.loads(sh("ip", "-n", self.server, "-s", "-j", "link", "show", "s1").stdout)[0]["stats64"]["rx"]["bytes"]
+        self.segments(socket.IPPROTO_MPTCP)
+        self.assertGreater(came(), 3000 << 10, "both were used")
+
+    def segments(self, proto: int):
+        take = self.start(self.server, "take", profile.SEND_CPU, TCP_TAKE, proto)
         receiver, = self.text_of(take, "ready")
 
         def load():
-            send = self.start(self.client, "send", profile.SEND_CPU, TCP_SEND, "10.95.1.1", 3000)
+            send = self.start(self.client, "send", profile.SEND_CPU, TCP_SEND, "10.95.1.1", 3000, proto)
             sender, = self.text_of(send, "sent")
             return sender, self.text_of(take, "took")[0]
 
         (sender, took), p = self.profile("segments", load)
         x, y = self.of(p, receiver), self.of(p, sender)
-        unknown = p["without_process"].get("unknown", {"packets": 0})["packets"]
-        print(f"shared: took {took} bytes, charged with {x['served_bytes']} in {x['served_packets']} packets; the sender's {y['served_packets']}; of nobody known {unknown}", file=sys.stderr, flush=True)
+        unknown, unread = (p["without_process"].get(of, {"packets": 0})["packets"] for of in ("unknown", "unread"))
+        print(f"shared: took {took} bytes, charged with {x['served_bytes']} in {x['served_packets']} packets; the sender's {y['served_packets']}; of nobody known {unknown}, unread {unread}", file=sys.stderr, flush=True)
+        self.assertLess(unread, 0.01 * (x["served_packets"] + y["served_packets"]) + 10)
         # Headers are in the packets' lengths.
         self.assertGreaterEqual(x["served_bytes"] + self.missing(p) * 65536, took)
         self.assertLess(x["served_bytes"], took + 100 * x["served_packets"])

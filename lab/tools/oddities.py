@@ -23,6 +23,8 @@ import threading
 import time
 import traceback
 
+from sockmap import OF, Sockmap
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 MSG_ZEROCOPY, SO_ZEROCOPY, TCP_FASTOPEN_CONNECT = 0x4000000, 60, 30
 MPTCP = 262
@@ -229,6 +231,23 @@ def splice_read(c):
             return
         if not c.up.read(lambda: c.b.recv(3000)):
             return
+
+
+def spliced_write(c):
+    c.up.all([3000, 40000], c.a.send)
+    time.sleep(0.1)
+
+
+def spliced_read(c):
+    """One call, and then none."""
+    c.up.read(lambda: c.b.recv(1000))
+    r, w = os.pipe()
+
+    def call():
+        n = LIBC.splice(c.b.fileno(), None, w, None, ctypes.c_size_t(4096), 0)
+        return os.read(r, n) if n > 0 else b""
+    while c.up.read(call, False):
+        pass
 
 
 def zerocopy(c):
@@ -468,15 +487,48 @@ def alarmed(c):
         c.up.write(60000, lambda d: os.write(c.a.fileno(), d))
 
 
+def redirected(c):
+    """Between others come writes that TCP never gets: a sockmap hands them to the reader's socket. They are in no stream, so none of these calls is noted."""
+    c.up.all([3000, 400], c.a.send)
+    c.taken.wait(5)
+    m = Sockmap()
+    m.put(OF, c.b)
+    m.put(0, c.a)
+    c.past.set()
+    for size in REDIRECTED:
+        c.a.send(bytes(size))
+    c.taken_past.wait(5)
+    m.remove(0)
+    m.remove(OF)
+    m.close()
+    c.up.all([5000, 30, 20000], c.a.send)
+
+
+REDIRECTED = [2000, 300, 5000, 700]
+
+
+def redirected_read(c):
+    left = 3400
+    while left > 0:
+        left -= len(c.up.read(lambda: c.b.recv(min(left, 1000))))
+    c.taken.set()
+    c.past.wait(5)
+    left = sum(REDIRECTED)
+    while left > 0:
+        left -= len(c.b.recv(900))
+    c.taken_past.set()
+    c.up.drain(lambda: c.b.recv(6000))
+
+
 # case: writer, reader, and how the connection comes about
 CASES = {
     "plain": (plain, drain), "vectors": (vectors, vectors_read), "writev": (writev, readv), "messages": (messages, messages_read),
-    "sendfile": (sendfile, drain), "splice": (splice, splice_read), "zerocopy": (zerocopy, drain), "stamped": (stamped, stamped_read),
+    "sendfile": (sendfile, drain), "splice": (splice, splice_read), "spliced": (spliced_write, spliced_read), "zerocopy": (zerocopy, drain), "stamped": (stamped, stamped_read),
     "uring": (uring, uring_read), "peeked": (peeked, peeked_read), "two-writers": (two_writers, slow_drain), "two-readers": (two_readers_write, two_readers),
     "forked": (forked, drain), "passed": (passed_write, passed), "urgent": (urgent, urgent_read), "urgent-inline": (urgent, urgent_inline_read),
     "both-ways": (both_ways, both_ways_read), "reset": (reset, reset_read), "corked": (corked, drain), "refused": (refused, slow_drain),
     "alarmed": (alarmed, slow_drain), "early": (plain, drain), "reused-1": (plain, drain), "reused-2": (vectors, drain), "reused-3": (writev, readv),
-    "fast-open": (plain, drain), "mptcp": (plain, drain), "mapped": (plain, drain),
+    "redirected": (redirected, redirected_read), "fast-open": (plain, drain), "mptcp": (plain, drain), "mapped": (plain, drain),
 }
 
 
@@ -495,6 +547,7 @@ def inside(ns: str):
 def connect(case: str, ns_a: str, ns_b: str, addr_a: str, addr_b: str, port: int) -> Connection:
     c = Connection()
     c.up, c.down, c.helper = Way(), Way(), None
+    c.taken, c.past, c.taken_past = threading.Event(), threading.Event(), threading.Event()
     family = socket.AF_INET6 if ":" in addr_b else socket.AF_INET
     proto = MPTCP if case == "mptcp" else 0
     inside(ns_b)

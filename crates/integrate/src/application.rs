@@ -1,6 +1,7 @@
 //! The application records of a log into tables: crossings with their place in the stream, sockets, TCP's state. One pass
 //! in order of time; memory is the sockets.
 
+mod subflows;
 mod taken;
 
 use crate::error::Result;
@@ -54,8 +55,10 @@ struct Socket {
     under_way: Vec<Write>,
     /// TCP's sequence number behind the last byte that was seen to leave.
     left_to: Option<u32>,
-    /// And behind the last that was read, that could be read.
-    read_to: Option<u32>,
+    /// What of it calls took.
+    read: Read,
+    /// Its number behind the last byte that was written by a call that is over, and that could be read.
+    written_to: Option<u32>,
     readable_to: Option<u32>,
     /// What crossed before the log said what socket it is: its first packet came from the device before it was the socket's.
     undescribed: Vec<(u16, CrossingRecord)>,
@@ -81,6 +84,7 @@ impl Socket {
 }
 
 const TCP: i32 = 6;
+const MPTCP: i32 = 262;
 
 /// Does it belong to what the socket sends?
 fn is_sent(c: Crossing) -> bool {
@@ -149,6 +153,7 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
     };
     let mut rows: Vec<SocketRow> = sockets.into_values().map(row).collect();
     rows.sort_by_key(|r| r.socket_id);
+    subflows::name_owners(&mut rows);
     out.sockets = rows.len() as u64;
     let mut table = TableWriter::create(dir)?;
     rows.iter().try_for_each(|r| table.push(r))?;
@@ -180,9 +185,10 @@ fn event(s: &mut Socket, r: &CrossingRecord, cpu: u16) -> AppEventRow {
         s.row.pid = Some(r.pid as i32);
     }
     let seq = match r.what {
-        Crossing::Retransmit if tcp => sent_again_from(s, r),
+        Crossing::Retransmit if tcp => Some(sent_again_from(s, r)),
+        Crossing::Send if tcp => written_from(s, r),
         _ if tcp => read_from(s, r),
-        _ => r.seq,
+        _ => None,
     };
     let stream = if is_sent(r.what) { &mut s.sent } else { &mut s.received };
     AppEventRow {
@@ -192,7 +198,7 @@ fn event(s: &mut Socket, r: &CrossingRecord, cpu: u16) -> AppEventRow {
         size_bytes: i64::from(r.size),
         segments: i32::from(r.segments),
         // a call that failed moved nothing
-        offset: (tcp && r.size >= 0).then(|| stream.offset(seq)),
+        offset: seq.filter(|_| r.size >= 0).map(|seq| stream.offset(seq)),
         tag: (!tcp && r.seq != 0).then_some(i64::from(r.seq)),
         pid: (r.pid != 0).then_some(r.pid as i32),
         ctx: r.ctx as i32,
@@ -207,22 +213,87 @@ fn sent_again_from(s: &Socket, r: &CrossingRecord) -> u32 {
     if r.size == 0 && s.sent.first.is_none_or(|first| first == behind) { behind } else { r.seq }
 }
 
+/// Number of the first byte that a call wrote, whose end is where the stream ends. If that is where it was, it was given nothing: what a program of BPF redirects
+/// to another socket (a sockmap's), or what another thread wrote as well and told of before.
+fn written_from(s: &mut Socket, r: &CrossingRecord) -> Option<u32> {
+    let end = r.seq.wrapping_add(r.size.max(0) as u32);
+    if r.size > 0 {
+        if s.written_to.is_some_and(|to| !is_behind(end, to)) {
+            return None;
+        }
+        s.written_to = Some(end);
+    }
+    Some(r.seq)
+}
+
 /// Number of the first byte. A call that takes the last bytes before the end of the stream takes that, too, and it has a number of its
 /// own (RFC 9293, section 3.4), so by its end such a call seems to begin one byte later.
-fn read_from(s: &mut Socket, r: &CrossingRecord) -> u32 {
+fn read_from(s: &mut Socket, r: &CrossingRecord) -> Option<u32> {
     let end = r.seq.wrapping_add(r.size.max(0) as u32);
-    let behind = |a: u32, b: u32| a.wrapping_sub(b) as i32 >= 0;
     match r.what {
         Crossing::ToSocket => s.readable_to = Some(end),
         Crossing::Recv if r.size > 0 => {
-            let late = s.read_to.is_some_and(|to| r.seq == to.wrapping_add(1));
-            let all = s.readable_to.is_none_or(|to| behind(end, to));
-            s.read_to = Some(end);
-            return r.seq.wrapping_sub(u32::from(late && all));
+            let late = s.read.to.is_some_and(|to| r.seq == to.wrapping_add(1));
+            let all = s.readable_to.is_none_or(|to| end == to || is_behind(end, to));
+            let from = r.seq.wrapping_sub(u32::from(late && all));
+            return s.read.take(from, end).then_some(from);
         }
         _ => {}
     }
-    r.seq
+    Some(r.seq)
+}
+
+/// Is this number of the stream behind that one?
+fn is_behind(number: u32, than: u32) -> bool {
+    number.wrapping_sub(than) as i32 > 0
+}
+
+/// What calls took of a stream. Nothing is taken twice: what a call seems to have taken again came another way (from a sockmap), or another thread took it and
+/// told of it before.
+#[derive(Default)]
+struct Read {
+    /// The number behind the last byte.
+    to: Option<u32>,
+    /// What before it no call took, from and to: an urgent byte, which is taken by itself; what splice() took; what is not in the log.
+    left: Vec<(u32, u32)>,
+}
+
+/// Of a stream no more are remembered, the newest.
+const MOST_LEFT: usize = 16;
+
+impl Read {
+    fn take(&mut self, from: u32, end: u32) -> bool {
+        let Some(to) = self.to else {
+            self.to = Some(end);
+            // An urgent byte may be taken before all that is ahead of it.
+            self.leave(from.wrapping_sub(1 << 30), from);
+            return true;
+        };
+        if is_behind(end, to) {
+            if is_behind(from, to) {
+                self.leave(to, from);
+            }
+            self.to = Some(end);
+            return true;
+        }
+        let Some(i) = self.left.iter().position(|l| !is_behind(l.0, from) && !is_behind(end, l.1)) else {
+            return false;
+        };
+        let (a, b) = self.left.remove(i);
+        self.leave(a, from);
+        self.leave(end, b);
+        true
+    }
+
+    fn leave(&mut self, from: u32, to: u32) {
+        if from == to {
+            return;
+        }
+        if self.left.len() == MOST_LEFT {
+            self.left.remove(0);
+        }
+        self.left.push((from, to));
+    }
 }
 
 fn describe(row: &mut SocketRow, r: &SocketRecord) {
@@ -253,6 +324,9 @@ fn describe(row: &mut SocketRow, r: &SocketRecord) {
     }
     if row.pid.is_none() && r.pid != 0 {
         row.pid = Some(r.pid as i32);
+    }
+    if r.above != 0 {
+        row.mptcp_socket = Some(r.above as i64);
     }
     // Of the last change of its state: one that was dealt with is not there any more.
     row.error = (row.proto == TCP && r.error != 0).then_some(r.error.into());
@@ -348,6 +422,39 @@ mod tests {
         assert_eq!(offset(Crossing::Recv, 100, 20), Some(0));
         assert_eq!(offset(Crossing::Recv, 121, 10), Some(21), "a byte was passed over, and more can be read");
         assert_eq!(offset(Crossing::Recv, 132, 19), Some(31), "with the end of the stream");
+    }
+
+    #[test]
+    fn nothing_is_taken_twice() {
+        use Crossing::*;
+        let mut s = Socket { row: SocketRow { proto: TCP, ..Default::default() }, ..Default::default() };
+        let mut offset = |what, seq, size| {
+            let ctx = Context::Task;
+            let r = CrossingRecord { what, ctx, pid: 1, sock: 1, at: BootNs(1), size, segments: 1, seq };
+            event(&mut s, &r, 0).offset
+        };
+        // Calls know but the end: of what came out of a sockmap it is where the stream was before.
+        let calls = [(100, 1000), (200, 900), (0, 1100), (1100, 500), (1590, 10), (1600, 50)];
+        let found = calls.map(|(seq, size)| offset(Recv, seq, size));
+        assert_eq!(found, [Some(0), None, None, Some(1000), None, Some(1500)]);
+        let found = [(5000, 1000), (4000, 2000), (6000, 7)].map(|(seq, size)| offset(Send, seq, size));
+        assert_eq!(found, [Some(0), None, Some(1000)]);
+    }
+
+    #[test]
+    fn an_urgent_byte_is_taken_by_itself() {
+        let mut s = Socket { row: SocketRow { proto: TCP, ..Default::default() }, ..Default::default() };
+        let mut offset = |seq, size| {
+            let (what, ctx) = (Crossing::Recv, Context::Task);
+            let r = CrossingRecord { what, ctx, pid: 1, sock: 1, at: BootNs(1), size, segments: 1, seq };
+            event(&mut s, &r, 0).offset
+        };
+        // Before what is ahead of it, behind it, and not at all.
+        let calls = [(500, 1), (100, 300), (400, 100), (501, 99), (700, 50), (600, 1), (300, 10), (800, 5)];
+        let found = calls.map(|(seq, size)| offset(seq, size));
+        let at = |seq: i64| Some(seq - 500);
+        let want = [at(500), at(100), at(400), at(501), at(700), at(600), None, at(800)];
+        assert_eq!(found, want);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::varint::{get, put, unzigzag, zigzag};
 
 /// Columns of a kind of this version.
-pub const MOST: usize = 12;
+pub const MOST: usize = 13;
 /// Columns of bytes among them, which come last.
 pub const MOST_BYTES: usize = 3;
 /// Columns that a log may declare for a kind.

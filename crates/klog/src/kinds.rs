@@ -153,7 +153,7 @@ pub static KINDS: [Kind; 33] = [
         "socket",
         columns![
             "at" Time, "cookie" Integer, "cgroup" Integer, "netns" Integer, "version" Integer, "protocol" Integer,
-            "state" Integer, "pid" Integer, "ports" Integer, "privacy" Integer, "owner" Integer, "error" Integer, "address" Bytes,
+            "state" Integer, "pid" Integer, "ports" Integer, "privacy" Integer, "owner" Integer, "error" Integer, "above" Integer, "address" Bytes,
             "peer" Bytes, "congestion" Text,
         ],
         Coding::Application(socket),
@@ -492,6 +492,7 @@ impl InColumns for SocketRecord {
                 self.privacy as u64,
                 self.uid.map_or(0, |uid| u64::from(uid) + 1),
                 self.error.into(),
+                self.above,
             ],
             [trimmed(&self.addr), trimmed(&self.peer), trimmed(&self.congestion)],
         )
@@ -499,7 +500,8 @@ impl InColumns for SocketRecord {
 }
 
 fn socket(row: &Row<'_>) -> Option<AppRecord> {
-    let [_, cookie, cgroup, netns, version, protocol, state, pid, ports, privacy, owner, error] = row.numbers;
+    let [_, cookie, cgroup, netns, version, protocol, state, pid, ports, privacy, owner, error, above] =
+        row.numbers;
     Some(AppRecord::Socket(Box::new(SocketRecord {
         at: at(row),
         cookie,
@@ -520,6 +522,7 @@ fn socket(row: &Row<'_>) -> Option<AppRecord> {
             None => None,
         },
         error: narrow(error)?,
+        above,
     })))
 }
 

@@ -292,7 +292,7 @@ fn app_line(r: &AppRecord) -> String {
             task(c.pid, c.ctx)
         ),
         AppRecord::Socket(s) => format!(
-            "socket at={} cookie={} cgroup={} netns={} version={} protocol={} state={} pid={} ports={} privacy={} owner={} error={} \
+            "socket at={} cookie={} cgroup={} netns={} version={} protocol={} state={} pid={} ports={} privacy={} owner={} error={} above={} \
              address={} peer={} congestion={}",
             s.at.0,
             s.cookie,
@@ -306,6 +306,7 @@ fn app_line(r: &AppRecord) -> String {
             s.privacy as u8,
             s.uid.map_or(0, |uid| u64::from(uid) + 1),
             s.error,
+            s.above,
             hex(end_of(&s.addr)),
             hex(end_of(&s.peer)),
             hex(end_of(&s.congestion))
@@ -398,6 +399,7 @@ fn application(rng: &mut sample::Rng, at: &mut i64) -> AppRecord {
                 congestion: *b"cubic\0\0\0\0\0\0\0\0\0\0\0",
                 uid: rng.one_in(2).then(|| rng.wide() as u32),
                 error: rng.below(128) as u8,
+                above: rng.wide(),
             }))
         }
         1 => {

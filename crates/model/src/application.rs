@@ -97,6 +97,8 @@ pub struct SocketRecord {
     pub uid: Option<u32>,
     /// Its pending error (`sk_err`), a number of errno(3): why the kernel ended it. 0: none.
     pub error: u8,
+    /// MPTCP: `cookie` of the socket whose packets this connection of TCP has. 0: none.
+    pub above: u64,
 }
 
 /// What was done to addresses when they were recorded.

@@ -180,6 +180,7 @@ impl Addresses {
             congestion,
             uid,
             error,
+            above,
         } = r;
         let (addr, peer, privacy) = match self {
             Addresses::Plain => (addr, peer, privacy),
@@ -203,6 +204,7 @@ impl Addresses {
             congestion,
             uid,
             error,
+            above,
         }
     }
 

@@ -295,8 +295,9 @@ pub struct Socket {
     pub congestion: [u8; 16],
     pub pid: u32,
     pub uid: u32,
+    pub above: u64,
 }
-const _: () = assert!(size_of::<Socket>() == 104);
+const _: () = assert!(size_of::<Socket>() == 112);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

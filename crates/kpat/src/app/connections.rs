@@ -215,7 +215,8 @@ fn detail(logs: &[Log], c: &Connection, limits: &Held, out: &Output) -> anyhow::
         out.line(&Line::new())?;
         let title = format!("{} to {}", end(logs, &c.pair, side), end(logs, &c.pair, 1 - side));
         out.line(&Line::of(title, Style::Strong))?;
-        direction(d, of(limits, &c.pair, side), out)?;
+        let above = [side, 1 - side].map(|i| c.pair.ends[i].socket.mptcp_socket);
+        direction(d, above, of(limits, &c.pair, side), out)?;
     }
     Ok(())
 }
@@ -233,14 +234,29 @@ fn place(reached: Option<Crossing>) -> &'static str {
     }
 }
 
-fn direction(d: &Direction, limits: Option<&Limits>, out: &Output) -> anyhow::Result<()> {
+/// `above`: MPTCP's sockets of who sends and who receives, whose calls the writes and the reads are.
+fn direction(
+    d: &Direction,
+    above: [Option<i64>; 2],
+    limits: Option<&Limits>,
+    out: &Output,
+) -> anyhow::Result<()> {
     let mut sum = Pairs::new();
     let n = |n: i64| format!("{} bytes", count(n.max(0) as u64));
-    let known = |v: Option<i64>| v.map_or_else(|| "not shown by this kernel, or nothing".to_owned(), n);
-    sum.add("written", known(d.written));
-    sum.add("read", known(d.read));
+    let known = |v: Option<i64>, above: Option<i64>| match (v, above) {
+        (Some(v), _) => n(v),
+        (None, Some(above)) => format!("by the socket of MPTCP above, {above}"),
+        (None, None) => "not shown by this kernel, or nothing".to_owned(),
+    };
+    sum.add("written", known(d.written, above[0]));
+    sum.add("read", known(d.read, above[1]));
     for (reached, bytes) in &d.left {
-        sum.add("not read", format!("{}, {}", n(*bytes), place(*reached)));
+        // Where no read is shown, what came to the socket may have been read.
+        let came = d.read.is_none() && *reached == Some(Crossing::ToSocket);
+        match came {
+            true => sum.add("came", format!("{}, to the other socket", n(*bytes))),
+            false => sum.add("not read", format!("{}, {}", n(*bytes), place(*reached))),
+        }
     }
     if d.before > 0 {
         sum.add("before", format!("{} whose write was before the log, or is not shown", n(d.before)));
@@ -252,7 +268,10 @@ fn direction(d: &Direction, limits: Option<&Limits>, out: &Output) -> anyhow::Re
     sum.line("together", Line::of(text, style));
     for (bytes, what) in [
         (d.unseen_writes, "of a write that is not in the log"),
-        (d.unseen_reads, "passed by reads, but not in any (splice, or lost events)"),
+        (
+            d.unseen_reads,
+            "taken, but not by a read in the log (splice, TCP_ZEROCOPY_RECEIVE, or lost events)",
+        ),
         (d.impossible, "came before they were sent, by these clocks"),
     ] {
         if bytes > 0 {

@@ -149,8 +149,9 @@ fn no_writes(w: &Why) -> String {
         return "none".to_owned();
     }
     format!(
-        "none in the log, though TCP was given {}: of MPTCP, the writes are its own socket's (kpat app), and which connection carried them is not recorded",
-        bytes(w.unwritten_bytes as u64)
+        "none in the log, though TCP was given {}: of MPTCP, the writes are its own socket's{} (kpat app), and which connection carried them is not recorded",
+        bytes(w.unwritten_bytes as u64),
+        w.sender.mptcp_socket.map_or_else(String::new, |id| format!(", {id}"))
     )
 }
 

@@ -242,6 +242,7 @@ fn decode(r: &wire::Socket) -> SocketRecord {
         congestion: r.congestion,
         uid: Some(r.uid),
         error: r.what >> 1,
+        above: r.above,
     }
 }
 
@@ -259,6 +260,7 @@ fn completed(mut r: SocketRecord, before: Option<&SocketRecord>) -> SocketRecord
             *to = *from;
         }
     }
+    r.above = if r.above == 0 { b.above } else { r.above };
     r
 }
 

@@ -21,7 +21,7 @@ pub(crate) use follow::{Follow, Span, WITHOUT_END};
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};
-pub use names::{ends, errno, error_in_words, protocol};
+pub use names::{INTERRUPTED, ends, errno, error_in_words, protocol};
 use order::Only;
 pub use order::{Moment, in_order};
 pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};
@@ -111,8 +111,16 @@ impl Traffic {
     pub fn failures(&self) -> Option<String> {
         let of = |c: Crossing, verb: &str| {
             let by = |(e, n): (&i32, &u64)| format!("{n} {}", errno(*e));
-            let all: Vec<String> = self.layer(c).by_errno.iter().map(by).collect();
-            (!all.is_empty()).then(|| format!("Calls that {verb} failed: {}.", all.join(", ")))
+            let layer = self.layer(c);
+            let failed = layer.by_errno.iter().filter(|(e, _)| **e != INTERRUPTED);
+            let failed: Vec<String> = failed.map(by).collect();
+            let failed =
+                (!failed.is_empty()).then(|| format!("Calls that {verb} failed: {}.", failed.join(", ")));
+            let again = layer.by_errno.get(&INTERRUPTED).map(|n| {
+                format!("Calls that {verb} and waited when a signal came: {n} (begun again, or failed with EINTR).")
+            });
+            let all: Vec<String> = [failed, again].into_iter().flatten().collect();
+            (!all.is_empty()).then(|| all.join(" "))
         };
         let refused = self.layer(Crossing::ToSocket).errors;
         let refused = (refused > 0).then(|| format!("Datagrams that the full socket refused: {refused}."));
@@ -204,4 +212,31 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
 /// Events that did not fit into the recorder's rings.
 pub fn lost(store: &Store) -> Result<u64> {
     Ok(store.all::<GapRow>()?.iter().map(|g| g.lost.max(0) as u64).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_a_signal_interrupted_is_not_said_to_have_failed() {
+        let said = |by: &[(i32, u64)]| {
+            let layer = Layer { by_errno: by.iter().copied().collect(), ..Layer::default() };
+            let traffic = Traffic {
+                socket: SocketRow::default(),
+                process: None,
+                layers: [(Crossing::Recv, layer)].into(),
+                waits: Vec::new(),
+                limits: None,
+                writes_in_packets: 0,
+            };
+            traffic.failures()
+        };
+        let again =
+            "Calls that receive and waited when a signal came: 23 (begun again, or failed with EINTR).";
+        assert_eq!(said(&[(INTERRUPTED, 23)]).as_deref(), Some(again));
+        let both = format!("Calls that receive failed: 2 EAGAIN. {again}");
+        assert_eq!(said(&[(11, 2), (INTERRUPTED, 23)]), Some(both));
+        assert_eq!(said(&[]), None);
+    }
 }

@@ -43,9 +43,12 @@ const ERRORS: [(i32, &str); 27] = [
     (112, "EHOSTDOWN"),
     (113, "EHOSTUNREACH"),
     (115, "EINPROGRESS"),
-    // include/linux/errno.h: the call is begun again by the kernel
-    (512, "ERESTARTSYS"),
+    (INTERRUPTED, "ERESTARTSYS"),
 ];
+
+/// include/linux/errno.h: a signal came while the call waited. What the program sees of that is EINTR, or nothing: by what it asked for (`SA_RESTART`) the kernel
+/// begins the call again.
+pub const INTERRUPTED: i32 = 512;
 
 pub fn errno(number: i32) -> String {
     let name = ERRORS.iter().find(|(n, _)| *n == number).map(|(_, name)| (*name).to_owned());

@@ -310,6 +310,23 @@ impl Lives {
         over(&life);
     }
 
+    /// Something that can be read was read by no call in the log, though there are others.
+    pub fn is_left(&self) -> bool {
+        self.reads && self.pieces.values().any(|p| p.at[READ].is_none() && p.at[READ - 1].is_some())
+    }
+
+    /// By the receiver's state at last all before this number was taken, whichever way. `start`: the number of its offset 0.
+    pub fn taken_to(&mut self, number: i64, start: i64) {
+        let behind = number.wrapping_sub(start).wrapping_sub(self.read_to.wrapping_sub(self.shift)) as i32;
+        let came = self.pieces.values().filter(|p| p.at[READ - 1].is_some()).map(|p| p.to).max();
+        // The end of the stream has a number, too.
+        let to = came.map_or(self.read_to, |came| came.min(self.read_to + i64::from(behind)));
+        if behind > 0 && to > self.read_to {
+            self.cut(to);
+            self.read_to = to;
+        }
+    }
+
     /// The log is at its end. `related`: the clocks are.
     pub fn finish(mut self, related: bool, over: &mut dyn FnMut(&Life)) -> Direction {
         for (from, p) in std::mem::take(&mut self.pieces) {
@@ -348,6 +365,27 @@ mod tests {
         }
         let d = l.finish(true, &mut |life| lives.push(*life));
         (d, lives)
+    }
+
+    #[test]
+    fn what_was_taken_by_no_call_is_not_unread() {
+        // The receiver counts from 7 bytes later; by its state all is taken up to there, and the end of the stream.
+        let found = |number: i64| {
+            let mut l = Lives::new(Some(1000), Some(1007), 0);
+            let calls = [(ToTransport, 0, 3000), (ToDriver, 0, 3000), (ToSocket, 0, 2993), (Recv, 0, 493)];
+            for (at, (what, offset, size_bytes)) in calls.into_iter().enumerate() {
+                let e = AppEventRow { offset: Some(offset), size_bytes, segments: 1, ..Default::default() };
+                l.pass(what, &e, at as i64, &mut |_| {});
+            }
+            assert!(l.is_left());
+            l.taken_to(number, 1007);
+            let d = l.finish(true, &mut |_| {});
+            (d.read, d.unseen_reads, d.left.values().sum::<i64>())
+        };
+        assert_eq!(found(1007 + 493), (Some(493), 7, 2500));
+        assert_eq!(found(1007 + 1493), (Some(493), 1007, 1500));
+        assert_eq!(found(4001), (Some(493), 2507, 0));
+        assert_eq!(found(1007), (Some(493), 7, 2500), "an older state");
     }
 
     /// 3000 bytes in one write, three packets; the second is lost and sent again; read in two calls, 500 not.

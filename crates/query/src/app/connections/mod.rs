@@ -159,6 +159,41 @@ pub(super) fn rows(store: &Store, sockets: Vec<i64>) -> Result<Ordered<AppEventR
     Ordered::new(store, "at_ns", |e| e.at_ns, Box::new(move |e: &AppEventRow| wanted.contains(&e.socket_id)))
 }
 
+/// What no call took is not therefore unread: splice() and TCP_ZEROCOPY_RECEIVE are in no log, but TCP's state says up to where all was taken.
+fn taken_unseen(
+    stores: &[&Store; 2],
+    one_log: bool,
+    whose: &HashMap<(usize, i64), (usize, usize)>,
+    lives: &mut [[Lives; 2]],
+    pairs: &[Pair],
+) -> Result<()> {
+    for (log, store) in stores.iter().enumerate().take(if one_log { 1 } else { 2 }) {
+        let left = |((l, _), (i, side)): &(&(usize, i64), &(usize, usize))| {
+            *l == log && lives[*i][1 - *side].is_left()
+        };
+        let wanted: HashMap<i64, (usize, usize)> =
+            whose.iter().filter(left).map(|((_, id), end)| (*id, *end)).collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        let ids: std::collections::HashSet<i64> = wanted.keys().copied().collect();
+        let wants = Box::new(move |s: &TcpStateRow| ids.contains(&s.socket_id));
+        let mut states = Ordered::new(store, "at_ns", |s: &TcpStateRow| s.at_ns, wants)?;
+        let mut last: HashMap<i64, i64> = HashMap::new();
+        while states.peek()?.is_some() {
+            let Some(s) = states.pop() else { break };
+            last.insert(s.socket_id, s.copied_seq);
+        }
+        for (id, number) in last {
+            let (i, side) = wanted[&id];
+            if let Some(start) = pairs[i].ends[side].socket.received_seq {
+                lives[i][1 - side].taken_to(number, start);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// All connections between two hosts, in one pass over both their logs.
 fn follow(
     a: &Host<'_>,
@@ -206,6 +241,7 @@ fn follow(
         let pair = &pairs[i];
         lives[i][direction].pass(what, &e, at, &mut |life| each(pair, direction, life));
     }
+    taken_unseen(&[a.store, b.store], one_log, &whose, &mut lives, &pairs)?;
     let ended = pairs.into_iter().zip(lives).map(|(pair, both)| {
         let mut d = 0;
         let directions = both.map(|l| {
