@@ -105,13 +105,17 @@ static __always_inline u64 arrived(struct sk_buff *skb, u64 head)
 {
 	struct arrival *a = arrival_of((u32)head);
 	struct newest *n = newest_here();
-	u64 found = a->ts_tag;
+	u64 came = a->ts_tag >> 16;
+	bool shared = kread_bit(skb, cloned);
 
 	if (n->low == address_low(skb))
-		return n->ts;
-	if (a->head != head || ((u16)found != (u16)skb_tag(skb) && !kread_bit(skb, cloned)))
+		came = n->ts;
+	else if (a->head != head || ((u16)a->ts_tag != (u16)skb_tag(skb) && !shared))
 		return 0;
-	return found >> 16;
+	/* Once it is read the buffer may be that of one that came otherwise: of a part of a larger datagram. */
+	if (!shared && a->head == head)
+		a->head = 0;
+	return came;
 }
 
 /* A packet with data: the low 20 bits its length, the segments above. */

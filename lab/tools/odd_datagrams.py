@@ -112,6 +112,15 @@ def segments(c):
         time.sleep(0.01)
 
 
+def mixed(c):
+    """Single ones between: the parts of a large one, which is cut at the reader, are in the memory of those that were read before."""
+    for k in range(40):
+        c.send(c.a.send)
+        c.size += 7
+        data = struct.pack(">I", c.size * 5) + bytes(c.size * 5 - 4)
+        c.send(lambda d: c.a.sendmsg([d], [(17, UDP_SEGMENT, struct.pack("H", c.size))]), data)
+
+
 def segments_read(c):
     c.b.setsockopt(17, UDP_GRO, 1)
     drain(c)
@@ -281,7 +290,7 @@ def idle(c):
         time.sleep(0.01)
 
 
-CASES = {"plain": (plain, drain), "unconnected": (unconnected, drain), "many": (many, many_read), "segments": (segments, drain),
+CASES = {"plain": (plain, drain), "unconnected": (unconnected, drain), "many": (many, many_read), "segments": (segments, drain), "mixed": (mixed, drain),
          "segments-gro": (segments, segments_read), "looked": (looked, looked_read), "corked": (corked, drain), "nobody": (nobody, idle),
          "large": (large, drain), "two-readers": (burst, two_readers), "late": (burst, late), "uring": (uring, uring_read), "itself": (back, idle),
          "shared": (shared, shared_read), "multicast": (looked, shared_read), "mapped": (plain, drain), "ping": (pings, idle), "raw": (raws, raws_read)}

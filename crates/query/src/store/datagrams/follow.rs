@@ -206,12 +206,14 @@ impl Queue {
         self.on_its_way.insert(e.cpu, e.at_ns);
         let mut which = None;
         if let Some((place, queued)) = self.came.get_mut(&e.tag).filter(|_| e.tag != 0) {
+            let before = self.waiting.iter_mut().find(|w| w.place == Some(*place));
+            // One that was read is no more, and its `sk_buff` is that of a datagram that was not seen to come: a part of a larger one.
+            which = (!*queued || before.is_some()).then_some(*place);
             // Several were put into the queue before the first was reported: each report is of the last.
-            if *queued && let Some(before) = self.waiting.iter_mut().find(|w| w.place == Some(*place)) {
+            if let Some(before) = before {
                 before.is_any();
             }
             *queued = true;
-            which = Some(*place);
         }
         if at_once {
             which = None;
@@ -388,6 +390,20 @@ mod tests {
         ]);
         rows.extend([(9, Recv, 9, 0, 7), (10, Recv, 9, 0, 7)]);
         assert_eq!(reads(&rows), [(1, vec![5]), (2, vec![6]), (3, vec![]), (4, vec![10])]);
+    }
+
+    #[test]
+    fn what_was_read_is_not_read_again_as_a_datagram_in_its_place() {
+        let mut rows = vec![(1, FromDevice, 535, 1, 0), (2, ToSocket, 535, 1, 0), (3, Recv, 535, 0, 7)];
+        // parts of a larger one, which are not seen to come: one has the `sk_buff` of the datagram before
+        rows.extend([
+            (4, ToSocket, 114, 1, 0),
+            (5, ToSocket, 114, 9, 0),
+            (6, Recv, 114, 0, 7),
+            (7, Recv, 114, 0, 7),
+        ]);
+        rows.extend([(8, FromDevice, 40, 9, 0), (8, ToSocket, 40, 9, 0), (9, Recv, 40, 0, 7)]);
+        assert_eq!(reads(&rows), [(1, vec![3]), (9, vec![9])]);
     }
 
     #[test]
