@@ -49,7 +49,7 @@ struct tcp_skb_cb {
 
 /* By its header buffer: a raw socket gets a clone, which is another sk_buff with the same buffer. */
 struct arrival {
-	u64 head; /* key, 0 free */
+	u64 head; /* key, 0 free; the lowest bit: it is several packets */
 	u64 ts_tag; /* time above, of the sk_buff the low 16 bits of its tag */
 };
 /* Datagrams are seen on their way into the socket: what is noted at tracepoints instead is not needed. */
@@ -97,6 +97,11 @@ static __always_inline struct newest *newest_here(void)
 	return &newest[bpf_get_smp_processor_id() & (NEWEST - 1)];
 }
 
+static __always_inline bool is_several(struct sk_buff *skb, u64 head)
+{
+	return kread((struct skb_shared_info *)(head + kread(skb, end)), gso_size);
+}
+
 /*
  * When the packet came from its device, 0: not known. Its buffer may be another than then (zero copy and translation replace it), one in which an
  * earlier packet came: nobody shares such a buffer, and what does not share its buffer is the sk_buff that came in it.
@@ -106,14 +111,14 @@ static __always_inline u64 arrived(struct sk_buff *skb, u64 head)
 	struct arrival *a = arrival_of((u32)head);
 	struct newest *n = newest_here();
 	u64 came = a->ts_tag >> 16;
-	bool shared = kread_bit(skb, cloned);
+	bool shared = kread_bit(skb, cloned), same = (a->head & ~1ULL) == head;
 
 	if (n->low == address_low(skb))
 		came = n->ts;
-	else if (a->head != head || ((u16)a->ts_tag != (u16)skb_tag(skb) && !shared))
+	else if (!same || (a->head & 1 && !is_several(skb, head)) || ((u16)a->ts_tag != (u16)skb_tag(skb) && !shared))
 		return 0;
-	/* Once it is read the buffer may be that of one that came otherwise: of a part of a larger datagram. */
-	if (!shared && a->head == head)
+	/* Once it is read the buffer may be that of one that came otherwise: of a part of a larger datagram. That itself is cut into parts, and no socket has it. */
+	if (!shared && same)
 		a->head = 0;
 	return came;
 }
