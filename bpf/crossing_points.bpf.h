@@ -87,7 +87,7 @@ AT("tp_btf/netif_receive_skb", t7_netif_receive_skb)
 	n->low = address_low((void *)ctx[0]);
 	n->ts = bpf_ktime_get_boot_ns();
 	a->ts_tag = n->ts << 16 | (u16)skb_tag((struct sk_buff *)ctx[0]);
-	a->head = (u64)head | is_several((struct sk_buff *)ctx[0], (u64)head);
+	a->head = (u64)head | is_several((u64)head + skb_read(ctx[0], end));
 	return 0;
 }
 

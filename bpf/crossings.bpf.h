@@ -97,9 +97,10 @@ static __always_inline struct newest *newest_here(void)
 	return &newest[bpf_get_smp_processor_id() & (NEWEST - 1)];
 }
 
-static __always_inline bool is_several(struct sk_buff *skb, u64 head)
+/* `behind`: where its headers end, and what all its packets share begins. */
+static __always_inline bool is_several(u64 behind)
 {
-	return kread((struct skb_shared_info *)(head + kread(skb, end)), gso_size);
+	return kread((struct skb_shared_info *)behind, gso_size);
 }
 
 /*
@@ -115,7 +116,7 @@ static __always_inline u64 arrived(struct sk_buff *skb, u64 head)
 
 	if (n->low == address_low(skb))
 		came = n->ts;
-	else if (!same || (a->head & 1 && !is_several(skb, head)) || ((u16)a->ts_tag != (u16)skb_tag(skb) && !shared))
+	else if (!same || (a->head & 1 && !is_several(head + kread(skb, end))) || ((u16)a->ts_tag != (u16)skb_tag(skb) && !shared))
 		return 0;
 	/* Once it is read the buffer may be that of one that came otherwise: of a part of a larger datagram. That itself is cut into parts, and no socket has it. */
 	if (!shared && same)
