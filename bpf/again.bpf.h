@@ -354,10 +354,11 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 	if (what != ARRIVES && what != RECEIVED && what != QUEUED && what != LEAVES)
 		return;
 	dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
-	if ((what == LEAVES || what == QUEUED) && !last_holder(skb, head))
-		shared = TURN_SHARED;
-	if (what == QUEUED || what == LEAVES)
+	if (what == QUEUED || what == LEAVES) {
+		if (!last_holder(skb, head))
+			shared = TURN_SHARED;
 		dev |= what == LEAVES ? TURN_OUT | TURN_STARTED : TURN_OUT;
+	}
 	if (e->turn != (dev | shared))
 		set_turn(e, skb, dev | shared, now);
 	if (what != ARRIVES && what != RECEIVED)

@@ -9,7 +9,7 @@ from collections import Counter
 
 from kpatlab import look, play
 from kpatlab.cache import LAB
-from tests.place import begun, inside, integrated, own, probed, sh
+from tests.place import Inside, begun, integrated, own, probed, sh
 
 COUNT, LEAST = 24, 100
 MODULES = "veth bridge nf_tables nft_masq nft_chain_nat"
@@ -371,12 +371,8 @@ class Clones(unittest.TestCase):
         self.assertEqual(Counter(p["src_port"] for p in packets if p["protocol"] == "UDP"), {7007: COUNT, 7008: COUNT})
 
 
-class ClonesInside:
-    """So in a guest, by functions, with the best mechanism of its kernel; each of this detail."""
-
-    def test_functions_tell_the_same(self):
-        said = inside(self, "Clones", MODULES, self.detail)
-        print("\n".join(line for line in said.splitlines() if "clones:" in line), flush=True)
+class ClonesInside(Inside):
+    of, modules, marked = "Clones", MODULES, "clones:"
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")

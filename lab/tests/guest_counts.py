@@ -90,7 +90,7 @@ class GuestCounts(unittest.TestCase):
         self.assertNotEqual(before, after, "put into what is free")
         self.assertTrue([e for e in p.errors if "has unloaded the module tun" in e], p.errors)
 
-        # It comes again, mostly to where it was: without its probes, which is said, too, and with its own code.
+        # Loaded again, mostly at the same address: without its probes, which is reported, and with its own code.
         self.assertEqual(1, guest.number("tun 1"))
         address = lambda: int(guest.ask("syms tun_chr_open")[0].split()[0], 16)
         there = address()

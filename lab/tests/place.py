@@ -51,6 +51,14 @@ def inside(case: unittest.TestCase, tests: str, modules: str, detail: str = "ste
     return r.stdout
 
 
+class Inside:
+    """The case `of`, in a guest with kernel `series` and its `modules`, by functions of this `detail`, with the kernel's best mechanism. Of what it prints lines with `marked` are shown."""
+
+    def test_functions_tell_the_same(self):
+        said = inside(self, self.of, self.modules, self.detail)
+        print("\n".join(line for line in said.splitlines() if self.marked in line), flush=True)
+
+
 def own(case: unittest.TestCase, name: str, namespaces: str, keep: str | None = None) -> list[str]:
     """Gives the test a `stack` of what is undone at its end and a folder `dir` (`keep`: this one, which stays), and returns one namespace
     for each letter of `namespaces`."""

@@ -9,7 +9,7 @@ import time
 import unittest
 
 from kpatlab import play
-from tests.place import begun, inside, integrated, linux_before, own, probed, sh
+from tests.place import Inside, begun, integrated, linux_before, own, probed, sh
 
 HERE, ROUTED, SWITCHED, SILENT = "10.95.1.9", "10.95.2.1", "10.95.1.1", "10.95.2.77"
 DATAGRAMS, WRITES = 100, 40
@@ -276,12 +276,8 @@ if len(sys.argv) > 2: os.system(sys.argv[2]); time.sleep(3)
         self.assertRegex(sh(self.kpat, "phases", self.dir / "answered.kpat").stdout, r"wait: neighbour +3 ")
 
 
-class RedirectedInside:
-    """So in a guest, by functions, with the best mechanism of its kernel; each of this detail."""
-
-    def test_functions_tell_the_same(self):
-        said = inside(self, "Redirected", MODULES, self.detail)
-        print("\n".join(line for line in said.splitlines() if "{(" in line), flush=True)
+class RedirectedInside(Inside):
+    of, modules, marked = "Redirected", MODULES, "{("
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")

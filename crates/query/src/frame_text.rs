@@ -16,14 +16,12 @@ pub fn name(f: &FrameRow) -> String {
 /// Addresses of its link where it has none of IP, which ARP has, too: who sent it and who is to have it. On the air the transmitter and the receiver, unless its addresses beyond
 /// the access point are known. An acknowledgement has no transmitter.
 pub(crate) fn link_ends(f: &FrameRow) -> Option<[&str; 2]> {
-    let of = |a: &Option<String>| a.is_some();
-    let ends = match () {
-        () if of(&f.ip_src) || of(&f.ip_dst) => return None,
-        () if of(&f.mac_src) || of(&f.mac_dst) => [&f.mac_src, &f.mac_dst],
-        () if of(&f.wifi_ta) || of(&f.wifi_ra) => [&f.wifi_ta, &f.wifi_ra],
-        () => return None,
-    };
-    Some(ends.map(|a| a.as_deref().unwrap_or_default()))
+    let known = |ends: &[&Option<String>; 2]| ends.iter().any(|a| a.is_some());
+    if known(&[&f.ip_src, &f.ip_dst]) {
+        return None;
+    }
+    let links = [[&f.mac_src, &f.mac_dst], [&f.wifi_ta, &f.wifi_ra]];
+    links.into_iter().find(known).map(|ends| ends.map(|a| a.as_deref().unwrap_or_default()))
 }
 
 /// Where it came from and where it goes, as far as its headers say it; empty: they do not.
