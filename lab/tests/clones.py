@@ -324,7 +324,7 @@ class Clones(unittest.TestCase):
             sh("ip", "-n", ns, "addr", "add", f"10.6.0.{n}/24", "dev", "t0")
             sh("ip", "-n", ns, "link", "set", "t0", "up")
         sh("ip", "netns", "exec", self.a, "ping", "-c1", "-W2", "10.6.0.2")
-        sh("tc", "-n", self.a, "qdisc", "add", "dev", "t0", "root", "tbf", "rate", "200kbit", "burst", "1600", "latency", "10s")
+        sh("tc", "-n", self.a, "qdisc", "add", "dev", "t0", "root", "tbf", "rate", "100kbit", "burst", "1600", "latency", "10s")
         for how in ((self.a, "t0"), (self.r, "r0", "slow"), (self.b, "any")):
             self.sniffer(*how)
         reader = self.reader(self.b, "s.bind(('10.6.0.2', 9002))")
