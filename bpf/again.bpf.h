@@ -7,7 +7,7 @@
 #ifndef KPAT_AGAIN_H
 #define KPAT_AGAIN_H
 
-#include "identity.bpf.h"
+#include "idents.bpf.h"
 
 /*
  * What a point says of the packet. ARRIVES: a driver, real or virtual, gives it to the stack. LEFT: the driver has returned, and may have freed it.
@@ -100,84 +100,6 @@ static __always_inline bool of_another_family(struct sk_buff *skb)
 #define WAITING_PACKET_US 10000000ULL
 #define FREED_PACKET_US 100ULL
 
-/* ident_entry.seen: when, in units of 1,024 ns; which device received it first, where its headers name nothing; it was freed then. */
-#define SEEN_TIME ((1ULL << 48) - 1)
-#define SEEN_DEVICE (0x7fffULL << 48)
-#define SEEN_FREED (1ULL << 63)
-
-static __always_inline u64 seen_time(u64 now)
-{
-	return now >> 10 & SEEN_TIME;
-}
-
-static __always_inline u64 namespace_of(u64 dev)
-{
-	return kread_ptr((struct net_device *)dev, nd_net.net);
-}
-
-/* `dev`: any of its namespace. */
-static __always_inline u64 seen_device(u64 dev, u32 ifindex)
-{
-	u64 net = dev ? namespace_of(dev) : 0;
-
-	return (((net ^ ifindex) * 0x9e3779b97f4a7c15ULL >> 1) | 1ULL << 48) & SEEN_DEVICE;
-}
-
-static __always_inline u64 received_by(u64 dev)
-{
-	return dev ? seen_device(dev, kread((struct net_device *)dev, ifindex)) : 0;
-}
-
-/* What has headers that name nothing is known again by its skb, too, which stays the same where its buffer is exchanged; where an skb of its own is made for it
- * first, by the headers alone. Named headers have an identification in the same bits, which those seldom meet, and then others differ. */
-static __always_inline u64 name_by(u64 ident, u64 by)
-{
-	return !ident || names_packet(ident) ? ident : (ident & ~(0xffffULL << 48)) ^ by * 0x9e3779b97f4a7c15ULL;
-}
-
-static __always_inline u64 name_of(u64 ident, struct sk_buff *skb)
-{
-	return name_by(ident, (u64)skb >> 5);
-}
-
-static __always_inline u64 name_alone(u64 ident)
-{
-	return name_by(ident, 1);
-}
-
-static __always_inline u64 last_use(u64 seen)
-{
-	return seen & SEEN_FREED ? 0 : seen & SEEN_TIME;
-}
-
-/*
- * The slot of this name, else the one that it would get: of the two of a set what was seen before the other, so what waits is found again while few others come.
- * A sender counts its identifications up, so packets that follow each other have slots that do: half of them need no line of memory that is not at hand, and
- * the processor foresees the next. Of TCP's sequence number only what stays the same for a while moves a flow's slots. NULL: there is no identity.
- */
-static __always_inline struct ident_entry *ident_slot(u64 ident, u64 name)
-{
-	u64 flow = name & ~(0xffffULL << 32);
-	struct ident_entry *own, *other;
-	struct ident_set *set;
-	u32 at, place;
-
-	if (!ident)
-		return NULL;
-	if (names_packet(ident) && (ident >> 56 == PROTO_TCP || ident >> 56 == IDENT_TCP6))
-		flow &= 0xff000000ff000000ULL;
-	place = (flow * 0x9e3779b97f4a7c15ULL >> 40) + swap16(name >> 32);
-	at = place / IDENT_WAYS & (IDENT_SETS - 1);
-	set = bpf_map_lookup_elem(&idents, &at);
-	if (!set)
-		return NULL;
-	own = &set->way[place & 1];
-	if (own->ident == name)
-		return own;
-	other = &set->way[~place & 1];
-	return other->ident == name || last_use(other->seen) < last_use(own->seen) ? other : own;
-}
-
 static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
 {
 	struct header_offsets h = headers_of(skb, head);
@@ -209,12 +131,21 @@ static __always_inline bool says_nothing(u64 ident)
 	return has_filter && ident >> 56 && !(ident >> 48 & 0xff) && !(ident >> 56 == PROTO_TCP && (u32)ident);
 }
 
+/*
+ * It leaves in a buffer of its own, and waited for that while others held what it was in and went on: its checksum was completed in a copy (skb_checksum_help() in
+ * net/core/dev.c).
+ */
+static __always_inline bool leaves_in_copy(u64 turn, struct sk_buff *skb, u32 what)
+{
+	return what == LEAVES && turn & TURN_SHARED && !kread_bit(skb, cloned);
+}
+
 /* The slot of this name, if it can be this packet's. */
 static __always_inline struct ident_entry *again_by(u64 name, u64 ident, struct sk_buff *skb, u32 what)
 {
 	struct ident_entry *s = ident_slot(ident, name);
 
-	if (!s || s->ident != name || is_another(s->turn, ident, skb, what))
+	if (!s || s->ident != name || (is_another(s->turn, ident, skb, what) && !leaves_in_copy(s->turn, skb, what)))
 		return NULL;
 	return names_packet(ident) || (!says_nothing(ident) && skb_goes_on(s, skb, what)) ? s : NULL;
 }
@@ -244,14 +175,6 @@ __noinline u64 known_again(u64 at, u64 ident, u32 what, u64 now)
 		return 0;
 	log_lineage(KP_LIN_REALLOC, s->id, s->id);
 	return s->id;
-}
-
-static __always_inline void fill_slot(struct ident_entry *s, u64 name, u64 id, u64 turn, u64 seen)
-{
-	s->ident = name;
-	s->id = id;
-	s->turn = turn;
-	s->seen = seen;
 }
 
 /* Its slot, if it still is its own. */
@@ -340,6 +263,25 @@ static __always_inline bool is_beside(struct sk_buff *skb)
 	return !kread_ptr(skb, dev) && kread_bit(skb, cloned) && kread(sk, __sk_common.skc_family) == AF_PACKET;
 }
 
+/*
+ * A tunnel's packet leaves: it may have waited in its device's queue, and what is in it is known again from here on (skb_reset_inner_headers() in
+ * include/linux/skbuff.h says where that is, whatever its sender offloads).
+ */
+static __always_inline void inside_goes_on(struct sk_buff *skb, u64 head, u64 now)
+{
+	u16 inner = kread(skb, inner_network_header), network = kread(skb, network_header);
+	struct ident_entry *s;
+	u64 ident, name;
+
+	if (inner <= network || inner - network > 256)
+		return;
+	ident = identity(head + inner, (kread_word(head + inner) & 0xf0) == 0x40 ? ETH_P_IP : ETH_P_IPV6, kread_bit(skb, ip_summed) == CHECKSUM_PARTIAL);
+	name = name_of(ident, skb);
+	s = ident_slot(ident, name);
+	if (s && s->ident == name && s->turn & TURN_OUT && !(s->seen & SEEN_FREED))
+		s->seen = (s->seen & SEEN_DEVICE) | seen_time(now);
+}
+
 /* With guess_reuse: what the point says of the packet's way. */
 static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *skb, u32 what, u64 now)
 {
@@ -361,6 +303,8 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 	}
 	if (e->turn != (dev | shared))
 		set_turn(e, skb, dev | shared, now);
+	if (what == LEAVES)
+		inside_goes_on(skb, head, now);
 	if (what != ARRIVES && what != RECEIVED)
 		return;
 	s = slot_of(e, skb);

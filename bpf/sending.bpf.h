@@ -17,6 +17,8 @@ struct first_datagram {
 	s32 size;
 	u32 seq;
 	u32 task; /* whose call it is in */
+	u32 way; /* as in on_way, 0: not known */
+	u16 device;
 };
 #define FIRST_WAITS_NS 10000000 /* what is older is of a call that was not seen to be over */
 #define FIRSTS 256
@@ -59,6 +61,53 @@ static __always_inline s32 sent_size(struct sk_buff *skb, u64 head, u64 th, u32 
 	return packed(len, segments_of(skb, head));
 }
 
+/*
+ * Datagrams on their way through this host's devices, by sk_buff, with the first device of each: others of their socket may come while one is in that device's
+ * queue. Of those with one row the newest four are known, an older one only as the socket's last.
+ */
+struct on_way {
+	u32 tag;
+	u32 device;
+};
+#define ON_WAY_WAYS 4
+struct on_way_row {
+	struct on_way of[ON_WAY_WAYS];
+	u32 next;
+};
+#define ON_WAY_ROWS 1024
+struct on_way_row on_way[ON_WAY_ROWS] SEC(".bss.on_way");
+
+static __always_inline struct on_way_row *on_way_row(u32 skb)
+{
+	return &on_way[skb * 2654435761u >> 22]; /* 10 bits are left */
+}
+
+/* Of a datagram: its sk_buff and where it goes. */
+static __always_inline u32 way_of(struct sk_buff *skb, u64 ip)
+{
+	u64 ends = (kread_word(ip) & 0xf0) == 0x40 ? kread_word(ip + 12) : kread_word(ip + 16) + 3 * kread_word(ip + 32);
+
+	return skb_tag(skb) ^ (u32)(ends * 0x9e3779b97f4a7c15ULL >> 32);
+}
+
+static __always_inline u16 device_of(struct sk_buff___app *skb)
+{
+	return address_low(skb->dev) >> 11; /* a page or a half */
+}
+
+/* It comes to its first device. `w`: where another was that had the same sk_buff and addresses. */
+static __always_inline void sets_out(struct sock_entry *e, struct on_way_row *row, struct on_way *w, u32 way, u16 device)
+{
+	e->way = way;
+	e->device = device;
+	if (e->tcp)
+		return;
+	if (!w)
+		w = &row->of[row->next++ & (ON_WAY_WAYS - 1)];
+	w->tag = way;
+	w->device = device;
+}
+
 static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u64 th, u32 what)
 {
 	u64 low = address_low(sk);
@@ -83,27 +132,13 @@ static __noinline int sent_first(struct sock *sk, struct sk_buff *skb, u64 ip, u
 		f->task = task;
 		f->size = sent_size(skb, skb_head(skb), th, transport_bytes(sk, ip, th, false), false);
 		f->seq = skb_tag(skb);
+		f->way = ip ? way_of(skb, ip) : 0;
+		f->device = device_of((struct sk_buff___app *)skb);
 	} else if (f->sk == low && f->seq == skb_tag(skb)) {
 		f->started = now;
 	}
 	return 0;
 }
-
-/*
- * Datagrams on their way through this host's devices, by sk_buff, with the first device of each: others of their socket may come while one is in that device's
- * queue. Of those with one row the newest four are known, an older one only as the socket's last.
- */
-struct on_way {
-	u32 tag;
-	u32 device;
-};
-#define ON_WAY_WAYS 4
-struct on_way_row {
-	struct on_way of[ON_WAY_WAYS];
-	u32 next;
-};
-#define ON_WAY_ROWS 1024
-struct on_way_row on_way[ON_WAY_ROWS] SEC(".bss.on_way");
 
 /*
  * Did another device give it to this one: a tunnel, a VLAN, a bridge? It is then one that is on its way, by its sk_buff and its addresses: the next
@@ -112,14 +147,12 @@ struct on_way_row on_way[ON_WAY_ROWS] SEC(".bss.on_way");
 static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app *skb, u64 ip, u32 what)
 {
 	u32 tag = skb_tag((struct sk_buff *)skb);
-	u16 device = address_low(skb->dev) >> 11; /* a page or a half */
-	struct on_way_row *row = &on_way[tag * 2654435761u >> 22]; /* 10 bits are left */
+	u16 device = device_of(skb);
+	struct on_way_row *row = on_way_row(tag);
 	struct on_way *w = NULL;
 
 	if (!e->tcp) {
-		u64 ends = (kread_word(ip) & 0xf0) == 0x40 ? kread_word(ip + 12) : kread_word(ip + 16) + 3 * kread_word(ip + 32);
-
-		tag ^= (u32)(ends * 0x9e3779b97f4a7c15ULL >> 32);
+		tag = way_of((struct sk_buff *)skb, ip);
 #pragma unroll
 		for (int i = 0; i < ON_WAY_WAYS; i++)
 			if (row->of[i].tag == tag)
@@ -143,14 +176,7 @@ static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app 
 		e->lower = device;
 		return true;
 	}
-	e->way = tag;
-	e->device = device;
-	if (!e->tcp) {
-		if (!w)
-			w = &row->of[row->next++ & (ON_WAY_WAYS - 1)];
-		w->tag = tag;
-		w->device = device;
-	}
+	sets_out(e, row, w, tag, device);
 	return false;
 }
 
@@ -200,7 +226,7 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 }
 
 /* Says whether it is done: nothing waits for another thread. */
-static __noinline int tell_first(u64 low, u64 cookie)
+static __noinline int tell_first(struct sock_entry *e, u64 low)
 {
 	struct first_datagram *f = first_of(low);
 
@@ -212,9 +238,12 @@ static __noinline int tell_first(u64 low, u64 cookie)
 	if (f->size < 0)
 		return 1;
 	if (CROSSING_MODE(KP_X_TO_DEVICE))
-		cross(KP_X_TO_DEVICE, cookie, f->queued, f->size, f->seq);
+		cross(KP_X_TO_DEVICE, e->cookie, f->queued, f->size, f->seq);
 	if (f->started && CROSSING_MODE(KP_X_TO_DRIVER))
-		cross(KP_X_TO_DRIVER, cookie, f->started, f->size, f->seq);
+		cross(KP_X_TO_DRIVER, e->cookie, f->started, f->size, f->seq);
+	/* it may still be in that device's queue, and go on to a further one */
+	if (f->way)
+		sets_out(e, on_way_row(f->seq), NULL, f->way, f->device);
 	return 1;
 }
 
@@ -227,7 +256,7 @@ static __always_inline void send_over(struct sock *sk, s32 ret)
 	if (!e)
 		return;
 	/* Not only of a socket that has its cookie from here: an answer may have come before the call was over. */
-	if (!e->first_over && (e->tcp || tell_first(address_low(sk), e->cookie)))
+	if (!e->first_over && (e->tcp || tell_first(e, address_low(sk))))
 		e->first_over = 1;
 	write_over(e, sk, ret);
 	sock_refresh(e, sk);

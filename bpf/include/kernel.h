@@ -154,6 +154,7 @@ struct sk_buff {
 	u16 transport_header;
 	u16 network_header;
 	u16 mac_header;
+	u16 inner_network_header;
 	u8 pkt_type : 3;
 	u8 cloned : 1;
 	u8 nohdr : 1;

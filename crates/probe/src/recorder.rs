@@ -35,6 +35,7 @@ mod sources;
 mod surroundings;
 mod trigger;
 mod types;
+mod unrun;
 
 use captures::Captures;
 use command::end_child;
@@ -56,6 +57,7 @@ pub use trigger::{DumpWhen, Watch};
 pub use types::{
     Application, Beside, BesideLoss, Error, Mode, Note, Options, Outcome, Programs, Rotate, Written,
 };
+use unrun::Unrun;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static DUMP: AtomicBool = AtomicBool::new(false);
@@ -90,6 +92,7 @@ pub struct Recorder {
     control: Control,
     pausing: Pausing,
     costs: Costs,
+    unrun: Unrun,
     /// When logging ended.
     ended: Option<meta::ClockAnchor>,
 }
@@ -166,6 +169,7 @@ impl Recorder {
             control,
             pausing: Pausing::new(options.paused),
             costs,
+            unrun: Unrun::default(),
             ended: None,
             sources,
             options,
@@ -191,6 +195,9 @@ impl Recorder {
         self.costs.start(&self.sources);
         self.surroundings.read_clocks(true, &mut self.sink);
         self.pausing.begin(&mut self.sources);
+        if !self.pausing.paused {
+            self.unrun.begin(&self.sources);
+        }
         let mut child = command::spawn(&self.options.command)?;
         if let Err(e) = self.take_names() {
             child.as_mut().into_iter().for_each(end_child);
@@ -287,6 +294,7 @@ impl Recorder {
         self.captures.look(&mut self.sink);
         self.drop_sites.name(&self.sources, &self.sink, close);
         self.costs.count_refused(&self.sources, &mut self.sink, close);
+        self.unrun.tell(&self.sources, &mut self.sink, false);
         for (&(cause, cpu), &n) in &self.sink.lost {
             let more = n - before.get(&(cause, cpu)).copied().unwrap_or(0);
             if more > 0

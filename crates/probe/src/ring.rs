@@ -115,6 +115,15 @@ impl Rings {
         (lost > 0).then(|| (since.load(Ordering::Relaxed), lost))
     }
 
+    /// Softirqs of the network that began on a CPU since loading.
+    pub fn softirqs(&self, cpu: usize) -> u64 {
+        let ctl = self.ctl(cpu);
+        // SAFETY: as in losses().
+        let (received, sent) =
+            unsafe { (self.word(&raw mut (*ctl).rounds), self.word(&raw mut (*ctl).sends)) };
+        received.load(Ordering::Relaxed) + sent.load(Ordering::Relaxed)
+    }
+
     /// Nothing was seen of the polls of late: what is being polled is not known (bpf/polls.bpf.h).
     pub fn forget_polls(&self) {
         const POLL_MIXED: u64 = 1;
@@ -132,15 +141,12 @@ impl Rings {
         }
     }
 
-    /// Slots that records took so far, and records that found no room, of all CPUs.
-    pub fn taken_slots(&self) -> u64 {
-        let of = |cpu: usize| {
-            let ctl = self.ctl(cpu);
-            // SAFETY: as in losses().
-            let taken = self.word(unsafe { &raw mut (*ctl).prod }).load(Ordering::Relaxed);
-            taken / self.slot as u64 + self.losses(cpu)[kpat_model::LossCause::RingFull as usize]
-        };
-        (0..self.cpus).map(of).sum()
+    /// Slots that records took so far, and records that found no room.
+    pub fn taken_slots(&self, cpu: usize) -> u64 {
+        let ctl = self.ctl(cpu);
+        // SAFETY: as in losses().
+        let taken = self.word(unsafe { &raw mut (*ctl).prod }).load(Ordering::Relaxed);
+        taken / self.slot as u64 + self.losses(cpu)[kpat_model::LossCause::RingFull as usize]
     }
 
     /// Bytes not yet read.

@@ -593,7 +593,8 @@ pub struct RingCtl {
     pub no_match: u64,
     pub polled: u64,
     pub rounds: u64,
+    pub sends: u64,
     pub arrived: u64,
     pub moment: [u64; 4],
 }
-const _: () = assert!(size_of::<RingCtl>() == 424);
+const _: () = assert!(size_of::<RingCtl>() == 432);

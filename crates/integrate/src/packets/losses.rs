@@ -119,6 +119,7 @@ fn hides(cause: LossCause) -> Hides {
         | LossCause::CallTableFull
         | LossCause::Recursion
         | LossCause::NoReturn
+        | LossCause::NotRun
         | LossCause::ListCut
         | LossCause::ProbeMissed
         | LossCause::NoDevice => Hides::Records,

@@ -410,9 +410,9 @@ impl Live {
             && (self.queued_at() == NEVER || dropped_by_protocol())
     }
 
-    /// The last drop of a copy that was not a sniffer's, nor one of several that were left behind: what a device receives after that is another copy.
-    pub(super) fn own_drop(&self) -> Option<Drop> {
-        let closed = |d: &Drop| match d.reason {
+    /// Of a sniffer's copy, or of one that lay in a queue beside: it tells nothing of the packet.
+    fn is_of_copy(&self, d: &Drop) -> bool {
+        let left_behind = match d.reason {
             Reason::Unread => self.has_nothing_to_read() || self.lay_beside(),
             Reason::Closing => self.has_nothing_to_read(),
             // What is for many comes to no connection.
@@ -420,12 +420,19 @@ impl Live {
             Reason::Raw => self.is_of_own_protocols(),
             // What came at last came elsewhere.
             Reason::FarEnd => self.way.came_after_it_was_sent(),
+            Reason::Sniffer => true,
             _ => false,
         };
-        let own = |d: &&Drop| {
-            d.reason != Reason::Sniffer && !self.way.in_taps(d.at) && !closed(d) && !self.is_beside(d)
-        };
-        let all = || self.fate.drops.iter().filter(own);
+        left_behind || self.way.in_taps(d.at)
+    }
+
+    fn drops(&self) -> impl Iterator<Item = &Drop> {
+        self.fate.drops.iter().filter(|d| !self.is_of_copy(d))
+    }
+
+    /// The last drop of its own: what a device receives after that is another copy.
+    pub(super) fn own_drop(&self) -> Option<Drop> {
+        let all = || self.drops().filter(|d| !self.is_beside(d));
         let last = all().filter(|d| d.at >= self.way.came_at).max_by_key(|d| d.at)?;
         if self.taken_elsewhere(last).is_some() {
             return None;
@@ -473,7 +480,7 @@ impl Live {
         }
         let out = [left, begun(&way.queued)].concat();
         let drops: Vec<(i64, u32)> =
-            self.fate.drops.iter().filter_map(|d| Some((d.at, self.headers.device_at(d.at)?.0))).collect();
+            self.drops().filter_map(|d| Some((d.at, self.headers.device_at(d.at)?.0))).collect();
         let stayed = |at: i64, netns: u32| {
             netns != there
                 && !out.iter().any(|(left, d)| d.0 == netns && *left > at)
@@ -488,7 +495,7 @@ impl Live {
 
     /// Of several copies that one that was taken where others were dropped: when it came, and to which device.
     pub(super) fn taken_copy(&self) -> Option<(i64, (u32, u32))> {
-        self.fate.drops.iter().max_by_key(|d| d.at).and_then(|d| self.taken_elsewhere(d))
+        self.drops().max_by_key(|d| d.at).and_then(|d| self.taken_elsewhere(d))
     }
 
     fn place(&self) -> LastSeen {

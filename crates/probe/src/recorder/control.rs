@@ -106,8 +106,17 @@ impl Recorder {
             Request::Off(globs) => {
                 turn(&mut self.sources, self.pausing.paused, &mut self.sink, &globs, false)
             }
-            Request::Pause => self.pausing.pause(&mut self.sources, &mut self.sink),
-            Request::Resume => self.pausing.resume(&mut self.sources, &mut self.sink),
+            Request::Pause => {
+                self.unrun.end(&self.sources, &mut self.sink);
+                self.pausing.pause(&mut self.sources, &mut self.sink)
+            }
+            Request::Resume => {
+                let reply = self.pausing.resume(&mut self.sources, &mut self.sink);
+                if !self.pausing.paused {
+                    self.unrun.begin(&self.sources);
+                }
+                reply
+            }
             Request::Set(c) => change(&mut self.sources, self.pausing.paused, &mut self.sink, &c),
             Request::Choose(c) => choose(&self.sources, &mut self.sink, &c),
             Request::Dump => match &self.flight {

@@ -34,6 +34,7 @@ impl Recorder {
         self.see_to_the_end();
         self.captures.stopping();
         self.ended = Some(sys::clock_anchor());
+        self.unrun.end(&self.sources, &mut self.sink);
         self.pausing.end(&self.sources);
         self.costs.end(&self.sources);
         self.drain();

@@ -321,6 +321,10 @@ impl Source {
         self.side == Side::Packets
     }
 
+    pub(super) fn sees_softirqs(&self) -> bool {
+        self.tracepoints.iter().any(|t| t.name == "softirq_entry" && t.switch.is_some())
+    }
+
     /// What the log says of it.
     pub(super) fn describe(&self) -> meta::Source {
         meta::Source {

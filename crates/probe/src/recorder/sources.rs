@@ -109,7 +109,7 @@ impl Sources {
     }
 
     pub(super) fn taken_slots(&self) -> u64 {
-        self.0.iter().map(|s| s.rings.taken_slots()).sum()
+        self.0.iter().map(|s| (0..s.rings.cpus()).map(|cpu| s.rings.taken_slots(cpu)).sum::<u64>()).sum()
     }
 
     /// Off their places, as far as they can be put on again in a moment. Returns functions on which programs stay.
@@ -133,6 +133,12 @@ impl Sources {
 
     fn packets(&self) -> impl Iterator<Item = &Source> {
         self.0.iter().filter(|s| s.is_packets())
+    }
+
+    /// Of each CPU: softirqs of the network that a program saw begin, and slots of the ring that records of packets have taken. `None`: none looks.
+    pub(super) fn softirqs(&self) -> Option<Vec<(u64, u64)>> {
+        let s = self.packets().find(|s| s.sees_softirqs())?;
+        Some((0..s.rings.cpus()).map(|cpu| (s.rings.softirqs(cpu), s.rings.taken_slots(cpu))).collect())
     }
 
     /// Packets that were admitted to the log.

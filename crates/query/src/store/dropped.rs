@@ -151,7 +151,8 @@ impl Store {
     /// When the kernel skipped probes.
     pub(super) fn skipped(&self) -> Result<Vec<Skipped>> {
         let losses = self.all::<LossRow>()?.into_iter();
-        let skipped = losses.filter(|l| l.cause == LossCause::Recursion as i32);
+        let skipped =
+            losses.filter(|l| [LossCause::Recursion as i32, LossCause::NotRun as i32].contains(&l.cause));
         Ok(skipped.map(|l| Skipped { from_ns: l.from_ns, to_ns: l.to_ns }).collect())
     }
 
