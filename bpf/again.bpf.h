@@ -278,7 +278,8 @@ static __always_inline void inside_goes_on(struct sk_buff *skb, u64 head, u64 no
 	ident = identity(head + inner, (kread_word(head + inner) & 0xf0) == 0x40 ? ETH_P_IP : ETH_P_IPV6, kread_bit(skb, ip_summed) == CHECKSUM_PARTIAL);
 	name = name_of(ident, skb);
 	s = ident_slot(ident, name);
-	if (s && s->ident == name && s->turn & TURN_OUT && !(s->seen & SEEN_FREED))
+	/* what was freed then was in the buffer that the tunnel copied it from */
+	if (s && s->ident == name && s->turn & TURN_OUT)
 		s->seen = (s->seen & SEEN_DEVICE) | seen_time(now);
 }
 
