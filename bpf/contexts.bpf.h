@@ -3,7 +3,7 @@
 #ifndef KPAT_CONTEXTS_H
 #define KPAT_CONTEXTS_H
 
-#include "config.bpf.h"
+#include "ring.bpf.h"
 
 static __always_inline void softirq_begins(void)
 {
@@ -22,7 +22,16 @@ static __always_inline void softirq_begins(void)
 	}
 
 #ifdef KPAT_APP
-CONTEXT(softirq_entry, traced_softirq, 1)
+SEC("raw_tp/softirq_entry")
+int context_softirq_entry(u64 *ctx)
+{
+	struct kp_ring_ctl *ctl = is_of_network(ctx[0]) ? ring_ctl() : NULL;
+
+	softirq_begins();
+	if (ctl)
+		count_softirq(ctl, ctx[0]);
+	return 0;
+}
 #endif
 CONTEXT(softirq_exit, traced_softirq, 0)
 CONTEXT(irq_handler_entry, traced_hardirq, 1)

@@ -15,9 +15,6 @@
 
 #include "ring.bpf.h"
 
-#define NET_TX_SOFTIRQ 2 /* include/linux/interrupt.h */
-#define NET_RX_SOFTIRQ 3
-
 /* kp_ring_ctl.poll: when the poll began that the log does not know of, or one of these. */
 #define POLL_TOLD 0
 #define POLL_MIXED 1
@@ -123,13 +120,11 @@ int event_6_softirq_entry(u64 *ctx)
 	ctl = ring_ctl();
 	if (!ctl)
 		return 0;
+	count_softirq(ctl, ctx[0]);
 	if (ctx[0] != NET_RX_SOFTIRQ) {
-		if (ctx[0] == NET_TX_SOFTIRQ)
-			ctl->sends++;
 		poll_mixed(ctl);
 		return 0;
 	}
-	ctl->rounds++;
 	ctl->polled = 0;
 	if (nothing_arrives(ctl)) {
 		poll_mixed(ctl);

@@ -17,6 +17,23 @@ static __always_inline void count_loss(struct kp_ring_ctl *ctl, u32 cause)
 	__sync_fetch_and_add(&ctl->lost[cause & (KP_LOSS_MAX - 1)], 1);
 }
 
+#define NET_TX_SOFTIRQ 2 /* include/linux/interrupt.h */
+#define NET_RX_SOFTIRQ 3
+
+static __always_inline bool is_of_network(u64 softirq)
+{
+	return (softirq | 1) == NET_RX_SOFTIRQ;
+}
+
+/* Softirqs that a program saw, to be compared with how many there were. */
+static __always_inline void count_softirq(struct kp_ring_ctl *ctl, u64 softirq)
+{
+	if (softirq == NET_RX_SOFTIRQ)
+		ctl->rounds++;
+	else if (softirq == NET_TX_SOFTIRQ)
+		ctl->sends++;
+}
+
 /*
  * When it is, for what a point's program writes: the clock is read once in a run, when the first record of it needs it, as a reading takes as long
  * as the rest of a record. Functions read it where they are entered.

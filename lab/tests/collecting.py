@@ -125,7 +125,7 @@ class Collecting(unittest.TestCase):
         for f in files:
             self.assertEqual(json.loads(sh(self.kpat, "info", f, "--json").stdout)["state"], "complete", f)
         one, several = self.integrate([self.dir / "whole.kbl"], "one.kpat"), self.integrate(files[::-1], "several.kpat")
-        self.assertEqual((one["lost"], several["lost"], several["warnings"]), (0, 0, []))
+        self.assertEqual((one["lost"], several["lost"], several["warnings"]), (0, 0, []), (one["losses"], several["losses"]))
         for question in self.SAME:
             self.assertEqual(self.rows(one["log"], question), self.rows(several["log"], question), question)
         self.assertEqual((self.sent(one["log"]), self.sent(several["log"])), (6000, 6000))
@@ -435,7 +435,7 @@ class Collecting(unittest.TestCase):
         sender.stop()
         self.same_as(contents, shelf / "dev")
         got = self.integrate(self.parts(shelf / "dev"), "gathered.kpat")
-        self.assertEqual((got["lost"], got["warnings"], self.sent(got["log"])), (0, [], 150))
+        self.assertEqual((got["lost"], got["warnings"], self.sent(got["log"])), (0, [], 150), got["losses"])
         listed = json.loads(self.collect("list", shelf, "--json").stdout)
         self.assertEqual([(d["name"], d["files"], d["gaps"], d["losses"]) for d in listed], [("dev", 4, [], [])])
         self.assertLess(listed[0]["recordings"][0]["clock"]["uncertainty_ns"], 1_000_000)

@@ -321,8 +321,14 @@ impl Source {
         self.side == Side::Packets
     }
 
-    pub(super) fn sees_softirqs(&self) -> bool {
-        self.tracepoints.iter().any(|t| t.name == "softirq_entry" && t.switch.is_some())
+    /// Its program counts those of the network. Where only the context is kept, that of packets does not, whose switch is off.
+    pub(super) fn counts_softirqs(&self) -> bool {
+        let counts = |t: &Tracepoint| match self.side {
+            Side::Packets => t.switch.is_some(),
+            Side::Application => true,
+            _ => false,
+        };
+        self.tracepoints.iter().any(|t| t.name == "softirq_entry" && counts(t))
     }
 
     /// What the log says of it.

@@ -135,9 +135,9 @@ impl Sources {
         self.0.iter().filter(|s| s.is_packets())
     }
 
-    /// Of each CPU: softirqs of the network that a program saw begin, and slots of the ring that records of packets have taken. `None`: none looks.
+    /// Of each CPU: softirqs of the network that a program saw begin, and slots of the ring that its records have taken. `None`: none looks.
     pub(super) fn softirqs(&self) -> Option<Vec<(u64, u64)>> {
-        let s = self.packets().find(|s| s.sees_softirqs())?;
+        let s = self.0.iter().find(|s| s.counts_softirqs())?;
         Some((0..s.rings.cpus()).map(|cpu| (s.rings.softirqs(cpu), s.rings.taken_slots(cpu))).collect())
     }
 
