@@ -61,6 +61,8 @@ pub(super) struct Far {
     pub is_there: bool,
     /// It has reads.
     pub reads: bool,
+    /// It has neither reads nor anything that it could have read unseen.
+    pub silent: bool,
     /// Behind the last byte that a read had, of those that writes end with.
     pub read_to: i64,
 }
@@ -115,11 +117,12 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
     l.end = match (read, arrives) {
         (Some(_), _) => End::Read,
         _ if w.last() < far.read_to => End::Unseen,
-        (None, Some(_)) if !far.reads => End::Readable,
-        (None, Some(_)) => {
+        (None, Some(_)) if !far.reads && !far.silent => End::Readable,
+        (None, Some(came)) => {
             let stage = if readable { Stage::PeerApplication } else { Stage::PeerStack };
             l.go_on(Piece::At(stage), Some(g.over_ns()));
-            never(g)
+            let shown = far.reads || g.reset_ns.is_some() || g.untaken_ns.is_some_and(|at| at > came);
+            if shown { never(g) } else { End::Readable }
         }
         (None, None) => return open(l, leaves, sent[2], wire, g),
     };
@@ -207,5 +210,32 @@ impl HeldSums<'_> {
             known += b[i] - a[i];
         }
         out[Stage::Undecided as usize] += to - from - known;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::connections::STAGES;
+
+    #[test]
+    fn what_nobody_reads_waits() {
+        let at = STAGES.map(|c| (c != Crossing::Recv && c != Crossing::Ask).then_some(0));
+        let w = Write { offset: 0, bytes: 5, from_ns: 0, at_ns: 0, at, again: false };
+        let silent = || Gathered { writes: vec![w.clone()], last_ns: 50, ..Gathered::default() };
+        let ended = |g: &Gathered| {
+            let reads = g.peer_reads;
+            let far = Far { is_there: true, reads, silent: g.is_silent(), read_to: i64::MIN };
+            let l = line(0, g, far);
+            (l.end, l.to_ns())
+        };
+        // Nothing shows that it was read, nor, for certain, that it was not; a state does, or a reset, or that the peer's reads are in the log.
+        assert_eq!(ended(&silent()), (End::Readable, 50));
+        assert_eq!(ended(&Gathered { untaken_ns: Some(30), ..silent() }), (End::Open, 50));
+        assert_eq!(ended(&Gathered { peer_reads: true, ..silent() }), (End::Open, 50));
+        assert_eq!(ended(&Gathered { reset_ns: Some(20), ..silent() }), (End::Reset, 20));
+        // It takes bytes unseen, or answers: when, nothing tells.
+        assert_eq!(ended(&Gathered { peer_takes: true, ..silent() }), (End::Readable, 0));
+        assert_eq!(ended(&Gathered { answers: vec![40], ..silent() }), (End::Readable, 0));
     }
 }
