@@ -86,6 +86,7 @@ class Answers(unittest.TestCase):
             # The other end is the one that had the redirected connection, also where nothing was said on it.
             other = next(e for e in both["ends"] if e["socket_id"] != s["socket_id"])
             self.assertEqual((other["local_port"], why["peer"]["socket_id"]), (int(port) + 1000, other["socket_id"]), port)
+            self.assertEqual(([e["peer_port"] for e in both["ends"] if e != other], other["peer_port"]), ([int(port)], own_port))
             self.assertEqual(sum(x["ns"] for x in why["stages"]), why["whole_ns"], port)
             of_connection[int(port)] = (s, why, took_ns, {k: v if k == "unread_bytes" or v is None else both["ends"][v] == other for k, v in both["ended"].items()})
             print(f"answers: {port}: took {took_ns / 1e6:.1f} ms; {why['first']} of {why['whole_ns'] / 1e6:.1f} ms; {why['ends']}; {both['ended']}", file=sys.stderr)
@@ -116,6 +117,9 @@ class Answers(unittest.TestCase):
         self.assertEqual((why["connected"], why["refused"], why["writes"], ended["reset_by"]), (True, False, 0, True))
         self.assertNotIn("answered its SYN", sh(play.kpat_path(), "why", s["socket_id"], out).stdout)
         self.assertEqual((of_connection[ABORTS][3]["reset_by"], of_connection[ABORTED][3]["reset_by"]), (True, False))
+        aborted = of_connection[ABORTED][0]
+        shown = sh(play.kpat_path(), "app", out, "--connections", "--socket", aborted["socket_id"]).stdout
+        self.assertIn(f"translated  {CLIENT}:{aborted['local_port']} spoke to {SERVER}:{ABORTED}, and {SERVER}:{ABORTED + 1000} to {CLIENT}:{aborted['local_port']}", shown)
         said_of = sh(play.kpat_path(), "app", out, "--socket", of_connection[ABORTED][0]["socket_id"]).stdout
         self.assertIn("ended by    this end reset it", said_of)
 

@@ -210,6 +210,13 @@ fn detail(logs: &[Log], c: &Connection, limits: &Held, out: &Output) -> anyhow::
             }
         },
     );
+    let [first, second] = [0, 1].map(|n| app::ends(&c.pair.ends[n].socket));
+    if let (Some(to), Some(back)) = (&first.1, &second.1)
+        && (*to != second.0 || *back != first.0)
+    {
+        let words = format!("{} spoke to {to}, and {} to {back}", first.0, second.0);
+        facts.add("translated", words);
+    }
     let known = ended(c, limits);
     let who = |side: Option<usize>, did: &str| side.map(|n| format!("{} {did}", end(logs, &c.pair, n)));
     let unread = match known.unread_bytes {
@@ -362,7 +369,8 @@ fn as_json(logs: &[Log], c: &Connection, limits: &Held) -> Value {
         let e = &c.pair.ends[n];
         let s = &e.socket;
         json!({
-            "host": e.host, "socket_id": s.socket_id, "local_addr": s.local_addr, "local_port": s.local_port, "pid": s.pid,
+            "host": e.host, "socket_id": s.socket_id, "local_addr": s.local_addr, "local_port": s.local_port,
+            "peer_addr": s.peer_addr, "peer_port": s.peer_port, "pid": s.pid,
             "process": s.pid.and_then(|p| logs[e.host].log.process(p, s.last_ns)).map(|p| p.comm.clone()),
         })
     };

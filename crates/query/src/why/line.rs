@@ -107,11 +107,11 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
     }
     if let Some(at) = arrives {
         l.go_on(on_its_way, Some(at));
-        let waited = came[2].filter(|t| g.mended(at, *t, w.offset));
+        let waited = came[2].filter(|t| g.mended(at, *t, w.last()));
         l.go_on(Piece::At(if waited.is_some() { Stage::Loss } else { Stage::PeerStack }), came[2]);
     }
     // Not every segment is announced to the socket. One that came in order can be read at once.
-    let in_order = || arrives.is_some_and(|at| !g.mended(at, read.unwrap_or(at), w.offset));
+    let in_order = || arrives.is_some_and(|at| !g.mended(at, read.unwrap_or(at), w.last()));
     let readable = came[2].is_some() || in_order();
     l.go_on(Piece::At(if readable { Stage::PeerApplication } else { Stage::Undecided }), read);
     l.end = match (read, arrives) {
@@ -217,6 +217,26 @@ impl HeldSums<'_> {
 mod tests {
     use super::*;
     use crate::app::connections::STAGES;
+
+    #[test]
+    fn what_was_lost_may_be_of_the_write_itself() {
+        let when = |c| match c {
+            Crossing::Ask => None,
+            Crossing::FromDevice | Crossing::FromNetwork => Some(10),
+            Crossing::ToSocket | Crossing::Recv => Some(30),
+            _ => Some(0),
+        };
+        let w = Write { offset: 0, bytes: 9, from_ns: 0, at_ns: 0, at: STAGES.map(when), again: false };
+        let far = Far { is_there: true, reads: true, silent: false, read_to: 8 };
+        let stages = |mended: Vec<(i64, i64)>| {
+            let g = Gathered { writes: vec![w.clone()], mended, last_ns: 50, ..Gathered::default() };
+            line(0, &g, far).pieces
+        };
+        let wire = (Piece::At(Stage::Wire), 10);
+        // Its first half came after its second.
+        assert_eq!(stages(vec![(30, 0)]), [wire, (Piece::At(Stage::Loss), 30)]);
+        assert_eq!(stages(vec![(30, 9)]), [wire, (Piece::At(Stage::PeerStack), 30)]);
+    }
 
     #[test]
     fn what_nobody_reads_waits() {
