@@ -60,6 +60,9 @@ struct Socket {
     /// Its number behind the last byte that was written by a call that is over, and that could be read.
     written_to: Option<u32>,
     readable_to: Option<u32>,
+    /// Where a direction begins in which nothing has gone, by TCP's state.
+    unsent: Option<u32>,
+    unreceived: Option<u32>,
     /// What crossed before the log said what socket it is: its first packet came from the device before it was the socket's.
     undescribed: Vec<(u16, CrossingRecord)>,
 }
@@ -67,7 +70,32 @@ struct Socket {
 /// More than that of a socket whose description is not in the log are taken as they are.
 const MOST_UNDESCRIBED: usize = 64;
 
+/// Of include/net/tcp_states.h: it is connected; of these, those in which it has sent its end, which has a number of its own, and those in which the other
+/// end's has come.
+const CONNECTED: [u8; 7] = [1, 4, 5, 6, 8, 9, 11];
+const END_SENT: [u8; 5] = [4, 5, 6, 9, 11];
+const END_CAME: [u8; 4] = [6, 8, 9, 11];
+const CLOSED: u8 = 7;
+/// Of the flags (RFC 9293, section 3.1).
+const RST: u8 = 4;
+
 impl Socket {
+    /// Where its streams begin: a connection whose one end never said anything is known by it as well.
+    fn begins(&mut self, r: &TcpRecord) {
+        // One that it resets is closed by then.
+        let resets = r.state == CLOSED && r.tcp_flags & RST != 0;
+        if !CONNECTED.contains(&r.state) && !resets {
+            return;
+        }
+        let less = |number: u32, states: &[u8]| number.wrapping_sub(u32::from(states.contains(&r.state)));
+        if self.sent.first.is_none() && self.unsent.is_none() {
+            self.unsent = Some(less(r.write_seq, &END_SENT));
+        }
+        if self.received.first.is_none() && self.unreceived.is_none() {
+            self.unreceived = Some(less(r.rcv_nxt, &END_CAME));
+        }
+    }
+
     fn cross(&mut self, r: &CrossingRecord, cpu: u16, rows: &mut Vec<AppEventRow>) {
         // Those that waited come first.
         self.catch_up(rows);
@@ -120,6 +148,7 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
             AppRecord::Tcp(r) => {
                 let s = sockets.entry(r.sock).or_default();
                 see(&mut s.row, r.sock, at);
+                s.begins(&r);
                 states.push(&state(&s.row, &r, tick_ns))?;
             }
             AppRecord::Socket(r) => {
@@ -148,7 +177,9 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
         }
     }
     let row = |mut s: Socket| {
-        (s.row.sent_seq, s.row.received_seq) = (s.sent.first.map(i64::from), s.received.first.map(i64::from));
+        // Of a direction in which nothing went, where it would have begun.
+        s.row.sent_seq = s.sent.first.or(s.unsent).map(i64::from);
+        s.row.received_seq = s.received.first.or(s.unreceived).map(i64::from);
         s.row
     };
     let mut rows: Vec<SocketRow> = sockets.into_values().map(row).collect();
@@ -191,6 +222,8 @@ fn event(s: &mut Socket, r: &CrossingRecord, cpu: u16) -> AppEventRow {
         _ => None,
     };
     let stream = if is_sent(r.what) { &mut s.sent } else { &mut s.received };
+    // The end of a stream without bytes is behind its beginning.
+    let begins = stream.first.is_some() || r.what != Crossing::Recv || r.size != 0;
     AppEventRow {
         at_ns: r.at.0,
         socket_id: s.row.socket_id,
@@ -198,7 +231,7 @@ fn event(s: &mut Socket, r: &CrossingRecord, cpu: u16) -> AppEventRow {
         size_bytes: i64::from(r.size),
         segments: i32::from(r.segments),
         // a call that failed moved nothing
-        offset: seq.filter(|_| r.size >= 0).map(|seq| stream.offset(seq)),
+        offset: seq.filter(|_| r.size >= 0 && begins).map(|seq| stream.offset(seq)),
         tag: (!tcp && r.seq != 0).then_some(i64::from(r.seq)),
         pid: (r.pid != 0).then_some(r.pid as i32),
         ctx: r.ctx as i32,
@@ -422,6 +455,27 @@ mod tests {
         assert_eq!(offset(Crossing::Recv, 100, 20), Some(0));
         assert_eq!(offset(Crossing::Recv, 121, 10), Some(21), "a byte was passed over, and more can be read");
         assert_eq!(offset(Crossing::Recv, 132, 19), Some(31), "with the end of the stream");
+    }
+
+    #[test]
+    fn a_stream_without_bytes_begins_where_its_state_says() {
+        let mut s = Socket { row: SocketRow { proto: TCP, ..Default::default() }, ..Default::default() };
+        let state =
+            |state, write_seq, rcv_nxt| TcpRecord { state, write_seq, rcv_nxt, ..TcpRecord::default() };
+        s.begins(&state(2, 70, 0));
+        s.begins(&state(7, 70, 0));
+        assert_eq!((s.unsent, s.unreceived), (None, None), "it connects, and gives up");
+        let mut reset = Socket::default();
+        reset.begins(&TcpRecord { tcp_flags: 20, ..state(7, 70, 50) });
+        assert_eq!((reset.unsent, reset.unreceived), (Some(70), Some(50)));
+        // Both ends are closed: each has a number.
+        s.begins(&state(9, 71, 51));
+        assert_eq!((s.unsent, s.unreceived), (Some(70), Some(50)));
+        s.begins(&state(1, 900, 900));
+        assert_eq!((s.unsent, s.unreceived), (Some(70), Some(50)));
+        let (what, ctx) = (Crossing::Recv, Context::Task);
+        let r = CrossingRecord { what, ctx, pid: 1, sock: 1, at: BootNs(1), size: 0, segments: 1, seq: 51 };
+        assert_eq!((event(&mut s, &r, 0).offset, s.received.first), (None, None), "its end is no byte");
     }
 
     #[test]

@@ -394,7 +394,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Note::Attaching { done, of } => out.progress(&mut meter, "attaching", done as u64, of as u64),
         Note::Attached { functions, seconds } => {
             out.clear_progress();
-            out.say(&format!("{functions} attached in {seconds:.2} s"));
+            let what = if functions > 0 { format!("{functions} ") } else { String::new() };
+            out.say(&format!("{what}attached in {seconds:.2} s"));
         }
         Note::Ready => {
             out.say(if args.paused {

@@ -42,7 +42,7 @@ export interface SocketDetail {
   line: SocketLine;
   version: number;
   congestion: string | null;
-  // TCP: why the kernel ended it, in words; null: not by an error.
+  // TCP: how it ended, in words: the error, which end closed it first, which reset it; null: it did not, or that is not known.
   error: string | null;
   netns: Big | null;
   cgroup: Big | null;

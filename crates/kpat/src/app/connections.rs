@@ -8,7 +8,7 @@ use crate::render::{Column, Line, Pairs, Style, Table, bytes, clean, count, dura
 use anyhow::Context;
 use kpat_model::Crossing;
 use kpat_query::app::connections::{self as ends, Connection, Connections, Direction, Host, Life, Pair};
-use kpat_query::app::{self, Limits, Spread};
+use kpat_query::app::{self, Limits, Spread, Which};
 use kpat_store::tables::SocketRow;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -210,6 +210,23 @@ fn detail(logs: &[Log], c: &Connection, limits: &Held, out: &Output) -> anyhow::
             }
         },
     );
+    let [first, second] = [0, 1].map(|n| app::ends(&c.pair.ends[n].socket));
+    if let (Some(to), Some(back)) = (&first.1, &second.1)
+        && (*to != second.0 || *back != first.0)
+    {
+        let words = format!("{} spoke to {to}, and {} to {back}", first.0, second.0);
+        facts.add("translated", words);
+    }
+    let known = ended(c, limits);
+    let who = |side: Option<usize>, did: &str| side.map(|n| format!("{} {did}", end(logs, &c.pair, n)));
+    let unread = match known.unread_bytes {
+        0 => "reset it".to_owned(),
+        n => format!("reset it, as it closed it with {} unread", plural(n as u64, "byte")),
+    };
+    let words = [who(known.closed_first, "closed it first"), who(known.reset_by, &unread)];
+    let words = words.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    facts
+        .add("ended", if words.is_empty() { "not while it was recorded, or not seen".into() } else { words });
     out.lines(&facts.render(out.width))?;
     for (side, d) in c.directions.iter().enumerate().filter(|(_, d)| d.ranges > 0) {
         out.line(&Line::new())?;
@@ -219,6 +236,32 @@ fn detail(logs: &[Log], c: &Connection, limits: &Held, out: &Output) -> anyhow::
         direction(d, above, of(limits, &c.pair, side), out)?;
     }
     Ok(())
+}
+
+/// How it ended, by the sides of its pair.
+#[derive(Default)]
+struct Ended {
+    closed_first: Option<usize>,
+    reset_by: Option<usize>,
+    unread_bytes: i64,
+}
+
+/// What either end shows of it, what an end shows of itself first.
+fn ended(c: &Connection, limits: &Held) -> Ended {
+    let mut out = Ended::default();
+    for wanted in [Which::This, Which::Other] {
+        for side in 0..2 {
+            let Some(e) = of(limits, &c.pair, side).map(|l| &l.ending) else { continue };
+            let whose = |w: Option<Which>| {
+                w.filter(|w| *w == wanted).map(|w| if w == Which::This { side } else { 1 - side })
+            };
+            out.closed_first = out.closed_first.or(whose(e.closed_first));
+            if out.reset_by.is_none() {
+                (out.reset_by, out.unread_bytes) = (whose(e.reset_by), e.unread_bytes);
+            }
+        }
+    }
+    out
 }
 
 /// Where bytes are that were not read.
@@ -326,7 +369,8 @@ fn as_json(logs: &[Log], c: &Connection, limits: &Held) -> Value {
         let e = &c.pair.ends[n];
         let s = &e.socket;
         json!({
-            "host": e.host, "socket_id": s.socket_id, "local_addr": s.local_addr, "local_port": s.local_port, "pid": s.pid,
+            "host": e.host, "socket_id": s.socket_id, "local_addr": s.local_addr, "local_port": s.local_port,
+            "peer_addr": s.peer_addr, "peer_port": s.peer_port, "pid": s.pid,
             "process": s.pid.and_then(|p| logs[e.host].log.process(p, s.last_ns)).map(|p| p.comm.clone()),
         })
     };
@@ -343,8 +387,10 @@ fn as_json(logs: &[Log], c: &Connection, limits: &Held) -> Value {
             })).collect::<Vec<_>>(),
         })
     };
+    let e = ended(c, limits);
     json!({
         "ends": [side(0), side(1)],
+        "ended": {"closed_first": e.closed_first, "reset_by": e.reset_by, "unread_bytes": e.unread_bytes},
         "clock": c.clock.as_ref().map(|k| json!({
             "origin_ns": k.origin_ns, "to_ns": k.to_ns, "drift_bound_ppb": k.drift_bound * 1e9, "offset_ns": k.offset_ns, "drift_ppb": k.drift * 1e9, "bound_ns": k.bound_ns,
         })),

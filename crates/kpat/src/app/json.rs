@@ -1,7 +1,7 @@
 //! Sockets as JSON.
 
 use crate::open::Integrated;
-use kpat_query::app::{self, Held, Layer, Limits, Spread, Traffic};
+use kpat_query::app::{self, Ending, Held, Layer, Limits, Spread, Traffic, Which};
 use kpat_query::owners::Name;
 use serde_json::{Value, json};
 
@@ -18,6 +18,11 @@ fn errors(l: &Layer) -> Value {
     Value::Object(by)
 }
 
+/// Which end closed it first, which one reset it: `this` is the socket's own.
+pub fn ending(e: &Ending) -> Value {
+    json!({"closed_first": e.closed_first.map(Which::name), "reset_by": e.reset_by.map(Which::name), "unread_bytes": e.unread_bytes})
+}
+
 /// What held it back, in nanoseconds.
 pub fn limits(l: &Limits) -> Value {
     let by = |of: &dyn Fn(Held) -> i64| -> serde_json::Map<String, Value> {
@@ -32,6 +37,7 @@ pub fn limits(l: &Limits) -> Value {
     all.insert("srtt_ns".into(), spread(&l.srtt_ns));
     all.insert("snd_cwnd".into(), spread(&l.snd_cwnd));
     all.insert("total_retrans".into(), json!(l.total_retrans));
+    all.insert("ending".into(), ending(&l.ending));
     Value::Object(all)
 }
 

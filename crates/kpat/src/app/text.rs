@@ -5,7 +5,7 @@ use crate::open::Integrated;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
 use kpat_model::Crossing;
-use kpat_query::app::{Held, Limits, Spread, Traffic, error_in_words, protocol};
+use kpat_query::app::{Held, Limits, Spread, Traffic, ended_in_words, protocol};
 use kpat_query::owners::Name;
 
 fn ends(t: &Traffic) -> String {
@@ -93,8 +93,8 @@ pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()>
         facts.add("congestion", c);
     }
     facts.add("seen for", duration(s.last_ns - s.first_ns));
-    if let Some(error) = s.error {
-        facts.add("ended by", error_in_words(error));
+    if let Some(words) = ended_in_words(s.error, t.limits.as_ref().map(|l| &l.ending)) {
+        facts.add("ended by", words);
     }
     out.lines(&facts.render(out.width))?;
     out.line(&Line::new())?;

@@ -1,6 +1,6 @@
 //! Why a connection is slow, as JSON.
 
-use crate::app::json::spread;
+use crate::app::json::{ending, spread};
 use crate::open::OfDevice;
 use kpat_query::app;
 use kpat_query::verdict;
@@ -75,6 +75,8 @@ pub fn value(logs: &[OfDevice], w: &Why) -> Value {
         "took_ns": spread(&w.took_ns), "slowest": w.slowest.iter().map(line).collect::<Vec<_>>(),
         "pauses": w.pauses, "answered": w.answered, "tcp_states": w.states, "repairs_ns": w.repairs_ns, "sent_again": w.again,
         "syns_again": w.syns_again, "refused": w.refused, "connected": w.connected, "unwritten_bytes": w.unwritten_bytes, "opening": opening(logs, w), "error": w.sender.error.map(app::errno),
+        "ending": ending(&w.ending), "until_answer": w.until_answer,
+        "waited": w.waited.as_ref().map(|w| json!({"packet_id": w.packet, "for": w.kind.name(), "ns": w.ns, "of_ns": w.of_ns, "device": w.device.as_ref().map(|d| &d.name), "netns": w.device.as_ref().map(|d| d.netns), "ifindex": w.device.as_ref().map(|d| d.ifindex)})),
         "fq_paces": w.fq_paces, "pacing_unknown": w.pacing_unknown, "begins_unknown": w.begins_unknown, "events_lost": w.lost,
     })
 }

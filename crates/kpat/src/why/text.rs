@@ -4,8 +4,9 @@ use crate::listing::Listing;
 use crate::open::OfDevice;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
+use kpat_query::HandoverKind;
 use kpat_query::app;
-use kpat_query::why::{ByStage, End, Opener, Stage, Sum, Why};
+use kpat_query::why::{ByStage, End, Opener, Stage, Sum, Waited, Why};
 use kpat_store::tables::SocketRow;
 
 /// More stages of one write than a line needs.
@@ -29,19 +30,23 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
         }
     }
     let has = |stage: Stage| w.stages.iter().any(|s| s.stage == stage);
-    let what = match (has(Stage::Handshake), w.writes() > 0) {
-        (_, false) if w.connected => "from when it began to connect until it was connected",
-        (_, false) => "from when it began to connect until it gave up, or the log ended",
-        (true, _) => {
-            "from when it began to connect until the last write was over; each moment counts once, divided among the writes then under way"
-        }
-        (false, _) => {
-            "from the first write until the last was over; each moment counts once, divided among the writes then under way"
-        }
+    let from = match has(Stage::Handshake) || w.writes() == 0 {
+        true => "from when it began to connect",
+        false => "from the first write",
     };
-    facts.add("time", format!("{} s, {what}", seconds(w.whole_ns())));
-    if let Some(error) = w.sender.error {
-        facts.add("ended by", app::error_in_words(error));
+    let until = match (w.writes(), w.connected, w.until_answer) {
+        (0, true, _) => "it was connected",
+        (0, false, _) => "it gave up, or the log ended",
+        (_, _, true) => "it had read the answer to the last write",
+        _ => "the last write was over",
+    };
+    let mut what = format!("{} s, {from} until {until}", seconds(w.whole_ns()));
+    if w.writes() > 0 {
+        what += "; each moment counts once, divided among the writes then under way";
+    }
+    facts.add("time", what);
+    if let Some(words) = app::ended_in_words(w.sender.error, Some(&w.ending)) {
+        facts.add("ended by", words);
     }
     facts.add("writes", if w.writes() > 0 { writes(w) } else { no_writes(w) });
     if let Some(c) = &w.clock {
@@ -79,7 +84,8 @@ fn percent(share: f64) -> String {
 fn ends(logs: &[OfDevice], w: &Why) -> String {
     let user = |at: usize, s: &SocketRow| {
         let of = &logs[at];
-        let process = s.pid.map(|p| of.log.process_name(p, s.last_ns)).unwrap_or_default();
+        let process = s.pid.map(|p| of.log.process_name(p, s.last_ns)).filter(|name| !name.is_empty());
+        let process = process.unwrap_or_else(|| "process not known".into());
         if of.name.is_empty() { process } else { format!("{process} on {}", of.name) }
     };
     let (own, far) = app::ends(&w.sender);
@@ -110,11 +116,30 @@ fn more(logs: &[OfDevice], w: &Why, first: &Sum) -> Vec<String> {
             Some(format!("{} sent again{repairs}", plural(w.again, "segment")))
         }
         Stage::Application => Some(plural(w.pauses, "pause")),
-        Stage::Answer => Some(format!("{} of {} pauses ended with one", count(w.answered), count(w.pauses))),
+        Stage::Answer => {
+            let whole = w.peer.as_ref().map(|p| format!("; its own way: kpat why {}", p.socket_id));
+            let ended = format!("{} of {} pauses ended with one", count(w.answered), count(w.pauses));
+            Some(ended + &whole.unwrap_or_default())
+        }
+        Stage::Wire => w.waited.as_ref().map(waited),
         Stage::Queue if w.fq_paces => Some("fq paces this socket there".to_owned()),
         _ => None,
     };
     one.into_iter().collect()
+}
+
+/// Where the time between driver and device went, in the packet that had most of it.
+fn waited(w: &Waited) -> String {
+    let what = match w.kind {
+        HandoverKind::Neighbour => "for the next hop's link address at",
+        _ => "in the queue of",
+    };
+    let device = match &w.device {
+        Some(d) if d.netns_name.is_empty() => d.name.clone(),
+        Some(d) => format!("{} of {}", d.name, d.netns_name),
+        None => "a device".to_owned(),
+    };
+    format!("packet {} waited {} of {} {what} {device}", w.packet, duration(w.ns), duration(w.of_ns))
 }
 
 /// Which packet shows what became of the opening.
@@ -157,9 +182,16 @@ fn no_writes(w: &Why) -> String {
 
 fn writes(w: &Why) -> String {
     let median = |s: &app::Spread| s.quantile(0.5).unwrap_or_default();
-    let until = if w.peer.is_some() { "read" } else { "acknowledged" };
+    // Of those that nobody read, as long as the log shows them waiting.
+    let read = w.ends[End::Read as usize];
+    let until = match w.peer.is_some() {
+        true if read == w.writes() => "until read".to_owned(),
+        true if read == 0 => "none was seen read; waiting".to_owned(),
+        true => format!("{} seen read; until read, or waiting", count(read)),
+        false => "until acknowledged".to_owned(),
+    };
     let mut text = format!(
-        "{} of {} in the median; until {until} {} in the median, {} at most",
+        "{} of {} in the median; {until} {} in the median, {} at most",
         count(w.writes()),
         bytes(median(&w.write_bytes).max(0) as u64),
         duration(median(&w.took_ns)),

@@ -1,6 +1,7 @@
 //! What held a TCP sender back: its causes, and how much of the time each has.
 
 use super::Spread;
+use super::ending::Ending;
 use super::follow::{Call, Span};
 use kpat_store::tables::TcpStateRow;
 
@@ -89,6 +90,7 @@ pub struct Limits {
     pub snd_cwnd: Spread,
     /// Segments sent again, as TCP counts them.
     pub total_retrans: i64,
+    pub ending: Ending,
 }
 
 impl Limits {
@@ -121,6 +123,7 @@ impl Limits {
 
     pub(super) fn state(&mut self, now: &TcpStateRow) {
         self.total_retrans = now.total_retrans;
+        self.ending.observe(now);
         if now.srtt_ns > 0 {
             self.srtt_ns.add(now.srtt_ns, 1);
         }

@@ -5,6 +5,7 @@
 //! what crossed before; a datagram is known by its tag, and in a socket's queue by its turn. Memory is what is on its way.
 
 pub mod connections;
+mod ending;
 mod follow;
 mod limits;
 mod names;
@@ -17,11 +18,12 @@ mod ways;
 use crate::abreast::Progress;
 use crate::error::{Error, Result};
 use crate::store::Store;
+pub use ending::{Ending, Which};
 pub(crate) use follow::{Follow, Span, WITHOUT_END};
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};
-pub use names::{INTERRUPTED, ends, errno, error_in_words, protocol};
+pub use names::{INTERRUPTED, ended_in_words, ends, errno, protocol};
 use order::Only;
 pub use order::{Moment, in_order};
 pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};

@@ -1,5 +1,6 @@
 //! How sockets are called.
 
+use super::ending::Ending;
 use kpat_store::tables::SocketRow;
 
 pub fn protocol(proto: i32) -> String {
@@ -56,7 +57,7 @@ pub fn errno(number: i32) -> String {
 }
 
 /// Why the kernel ended a connection: the error's name, and what it stands for.
-pub fn error_in_words(number: i32) -> String {
+fn error_in_words(number: i32) -> String {
     let words = match errno(number).as_str() {
         "ECONNREFUSED" => "a reset, or an ICMP message, answered its SYN",
         "ECONNRESET" => "the other end reset it",
@@ -68,6 +69,15 @@ pub fn error_in_words(number: i32) -> String {
         _ => return errno(number),
     };
     format!("{}: {words}", errno(number))
+}
+
+/// How a connection ended: the error with which the kernel ended it, and which end did what; `None`: nothing is known of an end.
+pub fn ended_in_words(error: Option<i32>, ending: Option<&Ending>) -> Option<String> {
+    let error = error.map(error_in_words);
+    match (error, ending.and_then(Ending::words)) {
+        (Some(error), Some(ending)) => Some(format!("{error}; {ending}")),
+        (error, ending) => error.or(ending),
+    }
 }
 
 fn end(addr: Option<&String>, port: i32) -> String {

@@ -2,7 +2,7 @@
 
 use crate::abreast::Progress;
 use crate::app::connections::{Clock, Life, Lives, STAGES, is_received};
-use crate::app::{Follow, Held, Moment, Span, WITHOUT_END, given_on, in_order};
+use crate::app::{Ending, Follow, Held, Moment, Span, WITHOUT_END, given_on, in_order};
 use crate::error::{Error, Result};
 use crate::store::Store;
 use kpat_model::Crossing;
@@ -84,8 +84,15 @@ pub(super) struct Gathered {
     pub mended: Vec<(i64, i64)>,
     pub lost: u64,
     pub last_ns: i64,
-    /// When either end reset the connection.
+    /// When either end reset the connection, and how it ended as the sender saw it.
     pub reset_ns: Option<i64>,
+    pub ending: Ending,
+    /// The peer read something in calls; took something in none (`splice`), as its state shows; connected, so that it is the one that asks.
+    pub peer_reads: bool,
+    pub peer_takes: bool,
+    pub peer_connects: bool,
+    /// When the peer's state last showed that it had taken nothing.
+    pub untaken_ns: Option<i64>,
     pub states: u64,
     /// The handshake was over.
     pub connected: bool,
@@ -121,6 +128,20 @@ impl Gathered {
             repairs: false,
             queued: false,
         });
+    }
+
+    /// Is this the end that asks? It connected, or, of a connection that is older than the log, it wrote first.
+    pub fn asks(&self) -> bool {
+        let wrote_first = || {
+            let first = self.writes.iter().map(|w| w.at_ns).min();
+            first.is_some_and(|at| self.answers.first().is_none_or(|answer| at <= *answer))
+        };
+        self.handshake().is_some() || !self.peer_connects && wrote_first()
+    }
+
+    /// Nobody has read anything of it, nor written an answer, as far as the log can tell.
+    pub fn is_silent(&self) -> bool {
+        !self.peer_reads && !self.peer_takes && self.answers.is_empty()
     }
 
     /// When what nobody has read ceases to wait.
@@ -229,6 +250,7 @@ pub(super) fn gather(
     // behind the last byte that entered the device's queue, and that left it
     let (mut entered, mut left) = (i64::MIN, i64::MIN);
     let (mut connected, mut closed) = (false, false);
+    let mut untaken_from = peer.and_then(|p| p.received_seq).map(|seq| seq as u32);
     let all = store.table::<AppEventRow>()?.rows() + store.table::<TcpStateRow>()?.rows() + far.len() as u64;
     let mut done = 0;
     let mut pass = |moment: Moment<'_>, out: &mut Gathered| -> Result<()> {
@@ -269,8 +291,12 @@ pub(super) fn gather(
                         }
                         _ => {}
                     }
-                } else if what == Crossing::ToTransport && e.size_bytes > 0 {
-                    out.answers.push(e.at_ns);
+                } else if e.size_bytes > 0 {
+                    match what {
+                        Crossing::ToTransport => out.answers.push(e.at_ns),
+                        Crossing::Recv => out.peer_reads = true,
+                        _ => {}
+                    }
                 }
                 if own != is_received(what) {
                     lives.pass(what, e, e.at_ns, &mut |life| ways.keep(&out.writes, life));
@@ -287,6 +313,7 @@ pub(super) fn gather(
                 }
                 if own {
                     out.states += 1;
+                    out.ending.observe(s);
                     connected |= s.state != SYN_SENT;
                     out.connected |= !UNCONNECTED.contains(&s.state);
                     if let Some(start) = sender.sent_seq.filter(|_| out.connected) {
@@ -299,6 +326,16 @@ pub(super) fn gather(
                     spans.iter().flatten().for_each(|s| add(&mut out.held, s, entered > left));
                     if s.crossing == FROM_NETWORK {
                         out.heard.push(s.at_ns);
+                    }
+                } else if s.state == SYN_SENT {
+                    out.peer_connects = true;
+                } else if !UNCONNECTED.contains(&s.state) || s.tcp_flags.is_some_and(|f| f & RST != 0) {
+                    let from = *untaken_from.get_or_insert(s.copied_seq as u32);
+                    // The end of the stream has a number, too.
+                    if (s.copied_seq as u32).wrapping_sub(from) as i32 > 1 {
+                        out.peer_takes = true;
+                    } else {
+                        out.untaken_ns = Some(s.at_ns);
                     }
                 }
             }

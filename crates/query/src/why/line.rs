@@ -61,6 +61,8 @@ pub(super) struct Far {
     pub is_there: bool,
     /// It has reads.
     pub reads: bool,
+    /// It has neither reads nor anything that it could have read unseen.
+    pub silent: bool,
     /// Behind the last byte that a read had, of those that writes end with.
     pub read_to: i64,
 }
@@ -105,21 +107,22 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
     }
     if let Some(at) = arrives {
         l.go_on(on_its_way, Some(at));
-        let waited = came[2].filter(|t| g.mended(at, *t, w.offset));
+        let waited = came[2].filter(|t| g.mended(at, *t, w.last()));
         l.go_on(Piece::At(if waited.is_some() { Stage::Loss } else { Stage::PeerStack }), came[2]);
     }
     // Not every segment is announced to the socket. One that came in order can be read at once.
-    let in_order = || arrives.is_some_and(|at| !g.mended(at, read.unwrap_or(at), w.offset));
+    let in_order = || arrives.is_some_and(|at| !g.mended(at, read.unwrap_or(at), w.last()));
     let readable = came[2].is_some() || in_order();
     l.go_on(Piece::At(if readable { Stage::PeerApplication } else { Stage::Undecided }), read);
     l.end = match (read, arrives) {
         (Some(_), _) => End::Read,
         _ if w.last() < far.read_to => End::Unseen,
-        (None, Some(_)) if !far.reads => End::Readable,
-        (None, Some(_)) => {
+        (None, Some(_)) if !far.reads && !far.silent => End::Readable,
+        (None, Some(came)) => {
             let stage = if readable { Stage::PeerApplication } else { Stage::PeerStack };
             l.go_on(Piece::At(stage), Some(g.over_ns()));
-            never(g)
+            let shown = far.reads || g.reset_ns.is_some() || g.untaken_ns.is_some_and(|at| at > came);
+            if shown { never(g) } else { End::Readable }
         }
         (None, None) => return open(l, leaves, sent[2], wire, g),
     };
@@ -207,5 +210,52 @@ impl HeldSums<'_> {
             known += b[i] - a[i];
         }
         out[Stage::Undecided as usize] += to - from - known;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::connections::STAGES;
+
+    #[test]
+    fn what_was_lost_may_be_of_the_write_itself() {
+        let when = |c| match c {
+            Crossing::Ask => None,
+            Crossing::FromDevice | Crossing::FromNetwork => Some(10),
+            Crossing::ToSocket | Crossing::Recv => Some(30),
+            _ => Some(0),
+        };
+        let w = Write { offset: 0, bytes: 9, from_ns: 0, at_ns: 0, at: STAGES.map(when), again: false };
+        let far = Far { is_there: true, reads: true, silent: false, read_to: 8 };
+        let stages = |mended: Vec<(i64, i64)>| {
+            let g = Gathered { writes: vec![w.clone()], mended, last_ns: 50, ..Gathered::default() };
+            line(0, &g, far).pieces
+        };
+        let wire = (Piece::At(Stage::Wire), 10);
+        // Its first half came after its second.
+        assert_eq!(stages(vec![(30, 0)]), [wire, (Piece::At(Stage::Loss), 30)]);
+        assert_eq!(stages(vec![(30, 9)]), [wire, (Piece::At(Stage::PeerStack), 30)]);
+    }
+
+    #[test]
+    fn what_nobody_reads_waits() {
+        let at = STAGES.map(|c| (c != Crossing::Recv && c != Crossing::Ask).then_some(0));
+        let w = Write { offset: 0, bytes: 5, from_ns: 0, at_ns: 0, at, again: false };
+        let silent = || Gathered { writes: vec![w.clone()], last_ns: 50, ..Gathered::default() };
+        let ended = |g: &Gathered| {
+            let reads = g.peer_reads;
+            let far = Far { is_there: true, reads, silent: g.is_silent(), read_to: i64::MIN };
+            let l = line(0, g, far);
+            (l.end, l.to_ns())
+        };
+        // Nothing shows that it was read, nor, for certain, that it was not; a state does, or a reset, or that the peer's reads are in the log.
+        assert_eq!(ended(&silent()), (End::Readable, 50));
+        assert_eq!(ended(&Gathered { untaken_ns: Some(30), ..silent() }), (End::Open, 50));
+        assert_eq!(ended(&Gathered { peer_reads: true, ..silent() }), (End::Open, 50));
+        assert_eq!(ended(&Gathered { reset_ns: Some(20), ..silent() }), (End::Reset, 20));
+        // It takes bytes unseen, or answers: when, nothing tells.
+        assert_eq!(ended(&Gathered { peer_takes: true, ..silent() }), (End::Readable, 0));
+        assert_eq!(ended(&Gathered { answers: vec![40], ..silent() }), (End::Readable, 0));
     }
 }

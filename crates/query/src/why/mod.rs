@@ -15,14 +15,14 @@ mod packets;
 mod sums;
 
 use crate::abreast::Progress;
-use crate::app::Spread;
 pub use crate::app::connections::Host;
 use crate::app::connections::{Clock, other_end};
+use crate::app::{Ending, Spread};
 use crate::error::Result;
-use crate::packet::PacketDetail;
+use crate::packet::{HandoverKind, PacketDetail};
 use crate::store::Store;
 use gather::Elsewhere;
-use kpat_store::tables::SocketRow;
+use kpat_store::tables::{DeviceRow, SocketRow};
 pub use opening::{Opener, Opening};
 
 /// Where a write's last byte was, or why it was not yet further.
@@ -114,7 +114,7 @@ impl Stage {
                 "data lay unread in the peer's socket, or its window was full because of that"
             }
             Stage::Answer => {
-                "the peer had read all; its answer was on the way back until the application read it"
+                "the peer had read all and begun to answer; the answer was on its way, or here, until the application had read it"
             }
             Stage::Undecided => "the records do not tell",
         }
@@ -174,6 +174,18 @@ pub struct WriteLine {
     pub packet: Option<i64>,
 }
 
+/// A wait of a packet between the sender's driver and the peer's device, on a host that is in the log.
+#[derive(Clone, Debug)]
+pub struct Waited {
+    pub packet: i64,
+    pub kind: HandoverKind,
+    pub ns: i64,
+    /// Of this, all of the time between.
+    pub of_ns: i64,
+    /// The device at which it waited, `None`: not known.
+    pub device: Option<DeviceRow>,
+}
+
 /// How a write's line ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -218,9 +230,12 @@ pub struct Why {
     pub peer_host: usize,
     /// How the peer's clock relates, where it is another kernel's.
     pub clock: Option<Clock>,
-    /// From the call that connects, where it is in the log, else from the first write, until the last was read (or what is known of that).
+    /// From the call that connects, where it is in the log, else from the first write, until the last was read (or what is known of that), and of the
+    /// end that asks until it had read the answer.
     pub from_ns: i64,
     pub to_ns: i64,
+    /// The last that is counted is the answer to the last write.
+    pub until_answer: bool,
     /// In order of the way; those with time only. They add up to the time between.
     pub stages: Vec<Sum>,
     pub write_bytes: Spread,
@@ -249,6 +264,10 @@ pub struct Why {
     pub refused: bool,
     /// Its handshake was over.
     pub connected: bool,
+    /// How it ended, as the sender's states show it.
+    pub ending: Ending,
+    /// Of the write that was longest between driver and device, where its packet waited then.
+    pub waited: Option<Waited>,
     /// What TCP was given that no write in the log has, where none has any: MPTCP's connections are given theirs by its own socket.
     pub unwritten_bytes: i64,
     /// fq paces this socket: what waits in the queue may wait for its rate.
@@ -293,22 +312,39 @@ impl Why {
     }
 
     /// What a stage means, as far as these logs can tell.
-    pub fn meaning(&self, stage: Stage) -> &'static str {
-        match stage {
+    pub fn meaning(&self, stage: Stage) -> String {
+        if stage == Stage::Handshake {
+            let why = self.unanswered();
+            return if self.connected {
+                format!("until it was connected: {why}")
+            } else {
+                format!("it was not connected: {why}")
+            };
+        }
+        let meaning = match stage {
             Stage::ReceiveWindow if self.peer.is_none() => {
                 "the peer's receive window was full; whether its application had left data unread, its own log would tell"
             }
-            Stage::Handshake if self.refused => "it was not connected: a reset answered its SYN",
-            Stage::Handshake if self.opening.syns.iter().any(Opener::is_dropped) => {
-                "it was not connected: its SYN was dropped on the way"
-            }
-            Stage::Handshake if self.opening.dropped().is_some() => {
-                "it was not connected: the answer to its SYN was dropped on the way"
-            }
-            Stage::Handshake if self.opening.unanswered().is_some() && self.lost == 0 => {
-                "it was not connected: its SYN was delivered, and the listener did not answer"
+            Stage::Answer if self.peer.is_none() => {
+                "the peer had acknowledged all; whether it was slow to answer or the answer was long on its way, its own log would tell"
             }
             _ => stage.meaning(),
+        };
+        meaning.to_owned()
+    }
+
+    /// Why its SYN waited for an answer.
+    fn unanswered(&self) -> &'static str {
+        if self.refused {
+            "a reset answered its SYN"
+        } else if self.opening.syns.iter().any(Opener::is_dropped) {
+            "its SYN was dropped on the way"
+        } else if self.opening.dropped().is_some() {
+            "the answer to its SYN was dropped on the way"
+        } else if self.opening.unanswered().is_some() && self.lost == 0 {
+            "its SYN was delivered, and the listener did not answer"
+        } else {
+            "its SYN had no answer yet"
         }
     }
 
@@ -372,12 +408,13 @@ pub fn why(hosts: &[Host<'_>], at: usize, socket: &SocketRow, progress: Progress
     let bound_ns = elsewhere.as_ref().map_or(0, |e| e.clock.bound_ns);
     let mut why = sums::sums(&sender, peer.as_ref(), &gathered, bound_ns);
     packets::find(hosts[at].store, &sender, &mut why.slowest)?;
+    why.waited = packets::waited(hosts[at].store, &why.slowest)?;
     if let Some((from, to)) = gathered.handshake().filter(|_| why.writes() == 0 || why.opens_late()) {
         if opening.is_empty() {
             opening = opening::find(hosts, at, &sender, from, to)?;
         }
         why.opening = opening;
-        why.refused |= !why.opening.refusals.is_empty();
+        why.refused |= !why.opening.refusals.is_empty() && !why.connected;
     }
     why.host = at;
     if let Some((end, clock)) = far {

@@ -27,10 +27,7 @@ impl Shares {
 
 /// `bound_ns`: of the two ends' clocks.
 pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, bound_ns: i64) -> Why {
-    let read = |w: &&super::gather::Write| w.at(Crossing::Recv).is_some();
-    let read_to = g.writes.iter().filter(read).map(|w| w.last()).max();
-    let far =
-        Far { is_there: peer.is_some(), reads: read_to.is_some(), read_to: read_to.unwrap_or(i64::MIN) };
+    let far = far(g, peer.is_some());
     let held = HeldSums::new(&g.held);
     let mut of_writes: Vec<(Spread, Option<(i64, u64)>)> = vec![Default::default(); STAGES];
     let (mut write_bytes, mut took_ns) = (Spread::default(), Spread::default());
@@ -66,8 +63,14 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, b
         rank(&mut slowest, w, &l, number, stages);
     }
     changes.sort_unstable();
-    let ends_of_writes = changes.first().zip(changes.last()).map(|(first, last)| (first.0, last.0));
-    let (mut shares, pauses, answered) = divide(&changes, g);
+    let mut ends_of_writes = changes.first().zip(changes.last()).map(|(first, last)| (first.0, last.0));
+    let (mut shares, mut pauses, mut answered) = divide(&changes, g);
+    // Who asks waits for the answer to what it wrote last, too.
+    let answer = ends_of_writes.as_mut().zip(g.reads.last().filter(|_| g.asks()));
+    let waits_on = answer.filter(|(ends, read)| **read > ends.1).map(|(ends, read)| {
+        pause(ends.1, *read, g, &mut shares);
+        (pauses, answered, ends.1) = (pauses + 1, answered + 1, *read);
+    });
     let (from_ns, to_ns) = connect(g, ends_of_writes, &mut shares);
     // Writes that are there at once share each moment.
     let unsure = |i: usize, all_ns: f64| {
@@ -100,18 +103,32 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, b
         slowest,
         pauses,
         answered,
+        until_answer: waits_on.is_some(),
         states: g.states,
         repairs_ns: repairs.map(|h| within(h.from_ns, h.to_ns)).sum(),
         again: g.again,
         syns_again: g.syns_again,
         opening: Opening::default(),
-        refused: g.writes.is_empty() && g.reset_ns.is_some(),
+        refused: g.writes.is_empty() && g.reset_ns.is_some() && !g.connected,
         connected: g.connected,
+        ending: g.ending.clone(),
+        waited: None,
         unwritten_bytes: if g.writes.is_empty() { g.given_bytes } else { 0 },
         fq_paces: g.fq_paces,
         begins_unknown: g.begins_unknown,
         pacing_unknown: g.held.iter().any(|h| h.held == Held::PacingOrDevice),
         lost: if g.gaps.iter().any(|gap| within(gap.0, gap.1.max(gap.0 + 1)) > 0) { g.lost } else { 0 },
+    }
+}
+
+fn far(g: &Gathered, is_there: bool) -> Far {
+    let read = g.writes.iter().filter(|w| w.at(Crossing::Recv).is_some());
+    let read_to = read.map(super::gather::Write::last).max();
+    Far {
+        is_there,
+        reads: g.peer_reads || read_to.is_some(),
+        silent: g.is_silent(),
+        read_to: read_to.unwrap_or(i64::MIN),
     }
 }
 
@@ -446,6 +463,23 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_waits_for_the_answer() {
+        let way = [(ToDriver, 0), (FromDevice, MS), (ToSocket, MS), (Recv, 2 * MS)];
+        let (writes, answers, reads) = (vec![write(0, 5, 0, 0, &way)], vec![50 * MS], vec![60 * MS]);
+        let g = Gathered { writes, answers, reads, peer_reads: true, last_ns: 90 * MS, ..Default::default() };
+        let (why, all) = logged(&g);
+        let ms = |n: i64| (n * MS) as f64;
+        assert_eq!(
+            all,
+            [(Stage::Wire, ms(1)), (Stage::PeerApplication, ms(1 + 48)), (Stage::Answer, ms(10))]
+        );
+        assert_eq!((why.to_ns, why.until_answer, why.pauses, why.answered), (60 * MS, true, 1, 1));
+        // The end that answers does not wait for what it reads next.
+        let (why, _) = logged(&Gathered { peer_connects: true, ..g });
+        assert_eq!((why.to_ns, why.until_answer, why.pauses), (2 * MS, false, 0));
+    }
+
+    #[test]
     fn loss_keeps_what_is_behind_it() {
         let mut lost =
             write(0, 5, 0, 0, &[(ToDriver, 0), (FromDevice, 30 * MS), (ToSocket, 30 * MS), (Recv, 30 * MS)]);
@@ -510,17 +544,7 @@ mod tests {
             let all: f64 = why.stages.iter().map(|s| s.ns).sum();
             assert!((all - why.whole_ns() as f64).abs() < 1e-6, "{round}: {all}, {}", why.whole_ns());
             // moment by moment
-            let far = Far {
-                is_there: round % 4 > 0,
-                reads: g.writes.iter().any(|w| w.at(Recv).is_some()),
-                read_to: g
-                    .writes
-                    .iter()
-                    .filter(|w| w.at(Recv).is_some())
-                    .map(Write::last)
-                    .max()
-                    .unwrap_or(i64::MIN),
-            };
+            let far = far(&g, round % 4 > 0);
             let lines: Vec<_> = (0..g.writes.len()).map(|n| line::line(n, &g, far)).collect();
             let first =
                 lines.iter().filter(|l| l.to_ns() > l.from_ns).map(|l| l.from_ns).min().unwrap_or(i64::MAX);

@@ -41,7 +41,7 @@ answers! {
         line: SocketLine,
         version: i32,
         congestion: Option<String>,
-        /// TCP: why the kernel ended it, in words; null: not by an error.
+        /// TCP: how it ended, in words: the error, which end closed it first, which reset it; null: it did not, or that is not known.
         error: Option<String>,
         netns: Option<Big>,
         cgroup: Option<Big>,

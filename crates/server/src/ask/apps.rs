@@ -78,7 +78,7 @@ pub fn app(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketDetail> {
         line: line(ask, t),
         version: t.socket.version,
         congestion: t.socket.congestion.clone(),
-        error: t.socket.error.map(kpat_query::app::error_in_words),
+        error: kpat_query::app::ended_in_words(t.socket.error, t.limits.as_ref().map(|l| &l.ending)),
         netns: t.socket.netns.map(Big),
         cgroup: t.socket.cgroup.map(Big),
         layers: t.layers.iter().map(|(c, l)| layer(*c, l)).collect(),

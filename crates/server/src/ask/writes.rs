@@ -58,7 +58,7 @@ pub fn why(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketWhy> {
                 let (low, high) = w.bounds_ns(s);
                 WhyStage {
                     stage: s.stage.name().to_owned(),
-                    meaning: w.meaning(s.stage).to_owned(),
+                    meaning: w.meaning(s.stage),
                     evidence: s.stage.records().to_owned(),
                     ns: Ns(s.ns.round() as i64),
                     share: w.share(s),

@@ -239,8 +239,8 @@ table! { SOCKET, SocketRow, "socket", 16384,
     events: i64, Delta, "", "", "", "Its rows in `app_event`.";
     sent_bytes: i64, Delta, "bytes", "", "", "Data that the application gave to it.";
     received_bytes: i64, Delta, "bytes", "", "", "Data that it gave to the application.";
-    sent_seq: Option<i64>, Delta, "", "", "not TCP, or nothing sent", "TCP's sequence number of offset 0 of what it sends.";
-    received_seq: Option<i64>, Delta, "", "", "not TCP, or nothing received", "The same of what it receives: the other end's `sent_seq`, as far as both were seen from the beginning.";
+    sent_seq: Option<i64>, Delta, "", "", "not TCP, or not known", "TCP's sequence number of offset 0 of what it sends, or would send.";
+    received_seq: Option<i64>, Delta, "", "", "not TCP, or not known", "The same of what it receives: the other end's `sent_seq`, as far as both were seen from the beginning.";
 } }
 
 table! { APP_EVENT, AppEventRow, "app_event", 131_072,

@@ -70,6 +70,14 @@ struct Piece {
     at: [Option<i64>; STAGES.len()],
     taken: bool,
     again: bool,
+    /// The device's queue got it a second time before it came.
+    twice: bool,
+}
+
+impl Piece {
+    fn came(&self) -> bool {
+        self.at[CAME..].iter().any(Option::is_some)
+    }
 }
 
 /// What became of the bytes of one direction. `written` + `before` + `unseen_writes` = `read` + what is in `left` + `unseen_reads`.
@@ -164,14 +172,18 @@ impl Lives {
             Some(_) if what == Crossing::ToDevice && given_on(e) => return,
             // It has left the queue when the last device has it.
             Some(i) if given_on(e) => self.mark(from, to, true, &mut |p| {
-                if !p.again && p.at[CAME..].iter().all(Option::is_none) {
+                if !p.again && !p.came() {
                     p.at[i] = Some(at);
                 }
             }),
-            Some(i) => self.mark(from, to, true, &mut |p| p.at[i] = p.at[i].or(Some(at))),
+            Some(i) => self.mark(from, to, true, &mut |p| {
+                p.twice |= what == Crossing::ToDevice && p.at[i].is_some() && !p.came();
+                p.at[i] = p.at[i].or(Some(at));
+            }),
             None if what == Crossing::Send => self.mark(from, to, true, &mut |p| p.taken = true),
             None if what == Crossing::Retransmit => {
-                self.mark(from, to, false, &mut |p| p.again |= p.at[CAME..].iter().all(Option::is_none));
+                // Told when it has been sent: over a virtual link it may have come by then.
+                self.mark(from, to, false, &mut |p| p.again |= p.twice || !p.came());
             }
             None => return,
         }
@@ -386,6 +398,24 @@ mod tests {
         assert_eq!(found(1007 + 1493), (Some(493), 1007, 1500));
         assert_eq!(found(4001), (Some(493), 2507, 0));
         assert_eq!(found(1007), (Some(493), 7, 2500), "an older state");
+    }
+
+    #[test]
+    fn what_is_sent_again_may_come_before_that_is_told() {
+        let again = |events: &[(Crossing, i64, i64, i64)]| {
+            let (d, lives) = logged(events, (0, 0));
+            (d.again, lives.iter().map(|l| l.again).collect::<Vec<_>>())
+        };
+        let sent =
+            [(ToTransport, 1, 0, 10), (ToDevice, 2, 0, 10), (ToDevice, 90, 0, 10), (FromDevice, 95, 0, 10)];
+        let told = [&sent[..], &[(Retransmit, 97, 0, 10), (Recv, 99, 0, 10)]].concat();
+        assert_eq!(again(&told), (10, vec![true]));
+        // Twice in a device's queue, and never said to have been sent again.
+        assert_eq!(again(&[&sent[..], &[(Recv, 99, 0, 10)]].concat()), (0, vec![false]));
+        // It came, and was sent again in vain.
+        let vain =
+            [sent[0], sent[1], (FromDevice, 50, 0, 10), sent[2], (Retransmit, 97, 0, 10), (Recv, 99, 0, 10)];
+        assert_eq!(again(&vain), (0, vec![false]));
     }
 
     /// 3000 bytes in one write, three packets; the second is lost and sent again; read in two calls, 500 not.

@@ -73,7 +73,7 @@ impl Leg {
 #[derive(Clone, Debug, Default)]
 pub struct Connections {
     pub connections: Vec<Connection>,
-    /// TCP sockets with data whose other end is in none of the logs.
+    /// TCP sockets that were connected and whose other end is in none of the logs.
     pub alone: u64,
     /// Sockets that could as well be the end of another connection: not joined.
     pub ambiguous: u64,

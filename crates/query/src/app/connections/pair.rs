@@ -113,19 +113,33 @@ pub(super) fn pairs(sockets: &[Vec<SocketRow>]) -> Found {
             _ => out.ambiguous += 1,
         }
     }
-    let mut by_numbers: HashMap<(Option<i64>, Option<i64>), Vec<usize>> = HashMap::new();
-    for i in &alone {
-        by_numbers.entry((all[*i].1.sent_seq, all[*i].1.received_seq)).or_default().push(*i);
+    let mut by_sent: HashMap<i64, Vec<usize>> = HashMap::new();
+    let mut by_received: HashMap<i64, Vec<usize>> = HashMap::new();
+    for &i in &alone {
+        let s = all[i].1;
+        s.sent_seq.into_iter().for_each(|n| by_sent.entry(n).or_default().push(i));
+        s.received_seq.into_iter().for_each(|n| by_received.entry(n).or_default().push(i));
     }
+    // Of those that fit in both directions the only one; of those that fit in one, of which the other is not known, the only one with an end of this.
     let other = |i: usize| -> Option<usize> {
         let (host, s) = all[i];
-        let fits = |j: &&usize| {
-            let (other, t) = all[**j];
+        let there = s.sent_seq.and_then(|n| by_received.get(&n));
+        let back = s.received_seq.and_then(|n| by_sent.get(&n));
+        let mut those: Vec<usize> = there.into_iter().chain(back).flatten().copied().collect();
+        those.sort_unstable();
+        those.dedup();
+        those.retain(|&j| {
+            let (other, t) = all[j];
             let at_once = host != other || (s.first_ns <= t.last_ns && t.first_ns <= s.last_ns);
-            **j != i && at_once && ((s.sent_seq.is_some() && s.received_seq.is_some()) || share_an_end(s, t))
+            j != i && at_once && agree(s.sent_seq, t.received_seq) && agree(s.received_seq, t.sent_seq)
+        });
+        let both =
+            |t: &SocketRow| s.sent_seq.and(s.received_seq).and(t.sent_seq).and(t.received_seq).is_some();
+        let only = |fits: &dyn Fn(&SocketRow) -> bool| {
+            let mut these = those.iter().copied().filter(|j| fits(all[*j].1));
+            these.next().filter(|_| these.next().is_none())
         };
-        let mut those = by_numbers.get(&(s.received_seq, s.sent_seq))?.iter().filter(fits);
-        those.next().copied().filter(|_| those.next().is_none())
+        only(&both).or_else(|| only(&|t| share_an_end(s, t)))
     };
     for i in alone {
         match other(i).filter(|j| other(*j) == Some(i)) {
@@ -134,6 +148,11 @@ pub(super) fn pairs(sockets: &[Vec<SocketRow>]) -> Found {
         }
     }
     out
+}
+
+/// Are these one number, as far as both are known?
+fn agree(a: Option<i64>, b: Option<i64>) -> bool {
+    a.zip(b).is_none_or(|(a, b)| a == b)
 }
 
 /// Is one end of the connection the same for both?
@@ -187,8 +206,12 @@ mod tests {
         };
         let (up, down) = (one_way(&client, Some(70), None), one_way(&server, None, Some(70)));
         assert_eq!(ids(&pairs(&[vec![up.clone(), down.clone()]])), [(1, 2)]);
-        let elsewhere = SocketRow { peer_addr: Some("r".into()), ..down };
-        assert_eq!(ids(&pairs(&[vec![up, elsewhere]])), []);
+        let elsewhere = SocketRow { peer_addr: Some("r".into()), ..down.clone() };
+        assert_eq!(ids(&pairs(&[vec![up.clone(), elsewhere]])), []);
+        // Both are known at one end only; that the other direction is another's, an end does not outweigh.
+        assert_eq!(ids(&pairs(&[vec![client.clone(), down.clone()]])), [(1, 2)]);
+        let not_its = SocketRow { sent_seq: Some(51), ..down };
+        assert_eq!(ids(&pairs(&[vec![client, not_its]])), []);
     }
 
     #[test]

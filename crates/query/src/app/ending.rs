@@ -1,0 +1,128 @@
+//! How a connection ended, as TCP's states and the segments at hand show it: which end closed it first, which one reset it.
+
+use super::connections::is_received;
+use kpat_model::Crossing;
+use kpat_store::tables::TcpStateRow;
+
+/// Of the flags (RFC 9293, section 3.1).
+const RST: i32 = 4;
+/// TCP_FIN_WAIT1, TCP_FIN_WAIT2, TCP_TIME_WAIT of include/net/tcp_states.h: this end has closed it, and the other one not before.
+const CLOSED_HERE: [i32; 3] = [4, 5, 6];
+/// TCP_CLOSE_WAIT, TCP_LAST_ACK: the other end has.
+const CLOSED_THERE: [i32; 2] = [8, 9];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    This,
+    Other,
+}
+
+impl Which {
+    pub fn name(self) -> &'static str {
+        match self {
+            Which::This => "this",
+            Which::Other => "other",
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Which::This => "this end",
+            Which::Other => "the other end",
+        }
+    }
+}
+
+/// Of one socket. All absent: it did not end while it was recorded, or that was not seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// The end whose FIN came first.
+    pub closed_first: Option<Which>,
+    /// The end that reset it.
+    pub reset_by: Option<Which>,
+    /// What this end had not read when it reset it, which is why it did (RFC 1122, section 4.2.2.13).
+    pub unread_bytes: i64,
+}
+
+impl Ending {
+    /// States in order of time.
+    pub fn observe(&mut self, s: &TcpStateRow) {
+        let closed = match s.state {
+            state if CLOSED_HERE.contains(&state) => Some(Which::This),
+            state if CLOSED_THERE.contains(&state) => Some(Which::Other),
+            _ => None,
+        };
+        self.closed_first = self.closed_first.or(closed);
+        if self.reset_by.is_some() || s.tcp_flags.is_none_or(|f| f & RST == 0) {
+            return;
+        }
+        let what = u8::try_from(s.crossing).ok().and_then(Crossing::from_u8);
+        self.reset_by = what.map(|what| if is_received(what) { Which::Other } else { Which::This });
+        if self.reset_by == Some(Which::This) {
+            // The end of what came has a number, too.
+            let end = i32::from(self.closed_first == Some(Which::Other));
+            let unread = (s.rcv_nxt as u32).wrapping_sub(s.copied_seq as u32) as i32;
+            self.unread_bytes = i64::from((unread - end).max(0));
+        }
+    }
+
+    /// `None`: nothing is known of it.
+    pub fn words(&self) -> Option<String> {
+        let reset = self.reset_by.map(|who| match self.unread_bytes {
+            0 => format!("{} reset it", who.words()),
+            n => format!("{} reset it, as it closed it with {n} bytes unread", who.words()),
+        });
+        let closed = self.closed_first.map(|who| format!("{} closed it first", who.words()));
+        match (closed, reset) {
+            (Some(closed), Some(reset)) => Some(format!("{closed}, then {reset}")),
+            (closed, reset) => closed.or(reset),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// States, each with its crossing, flags, `copied_seq` and `rcv_nxt`.
+    fn ending(states: &[(i32, Crossing, i32, i64, i64)]) -> (Ending, Option<String>) {
+        let mut out = Ending::default();
+        for &(state, what, flags, copied_seq, rcv_nxt) in states {
+            let tcp_flags = Some(flags).filter(|f| *f != 0);
+            let crossing = what as i32;
+            out.observe(&TcpStateRow {
+                state,
+                crossing,
+                tcp_flags,
+                copied_seq,
+                rcv_nxt,
+                ..Default::default()
+            });
+        }
+        let words = out.words();
+        (out, words)
+    }
+
+    #[test]
+    fn who_closed_it_first_and_who_reset_it() {
+        use Crossing::{FromNetwork, ToDevice};
+        let open = (1, ToDevice, 24, 5, 5);
+        assert_eq!(ending(&[open]), (Ending::default(), None));
+        let words = |states: &[_]| ending(states).1.unwrap_or_default();
+        assert_eq!(
+            words(&[open, (4, ToDevice, 17, 5, 5), (5, ToDevice, 0, 5, 6)]),
+            "this end closed it first"
+        );
+        assert_eq!(
+            words(&[open, (8, ToDevice, 16, 5, 6), (9, ToDevice, 17, 6, 6)]),
+            "the other end closed it first"
+        );
+        assert_eq!(words(&[open, (1, FromNetwork, 20, 5, 5)]), "the other end reset it");
+        assert_eq!(words(&[open, (7, ToDevice, 20, 5, 5)]), "this end reset it");
+        let unread = "this end reset it, as it closed it with 10 bytes unread";
+        assert_eq!(words(&[open, (7, ToDevice, 20, u32::MAX.into(), 9)]), unread);
+        // The end that came is no byte.
+        let both = "the other end closed it first, then this end reset it";
+        assert_eq!(words(&[open, (8, ToDevice, 16, 5, 6), (7, ToDevice, 20, 5, 6)]), both);
+    }
+}
