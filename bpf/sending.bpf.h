@@ -155,12 +155,14 @@ static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app 
 }
 
 /*
- * IPsec took the packet: it keeps where the transport header was, has put its own there, and what the application wrote, and how much of it, is no longer to be read
- * (net/xfrm/xfrm_output.c). What is sent in the clear has no inner headers, or those of a tunnel's device, which says so.
+ * IPsec took the packet: it keeps where the transport header was, and has put its own there; what the application wrote, and how much of it, is no longer to be read
+ * (net/xfrm/xfrm_output.c). What is sent in the clear has no inner headers: their offsets are equal, and not 0 where its buffer was exchanged.
  */
-static __always_inline bool hidden_by_ipsec(u16 inner, u16 transport)
+static __always_inline bool hidden_by_ipsec(struct sk_buff___app *skb, u16 transport)
 {
-	return inner && inner != transport;
+	u16 inner = skb->inner_transport_header;
+
+	return inner != skb->inner_mac_header && inner != transport;
 }
 
 /* A sent packet that has its headers: and TCP's state with it. */
@@ -178,7 +180,7 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 		transport = app->inner_transport_header;
 		network = app->inner_network_header;
 	} else {
-		hidden = hidden_by_ipsec(app->inner_transport_header, transport);
+		hidden = hidden_by_ipsec(app, transport);
 	}
 	if (transport == UNSET_HEADER)
 		return;
@@ -193,6 +195,7 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	if (!e)
 		return;
 	on = has_network && given_on(e, app, ip, what);
+	hidden &= !on;
 	size = CROSSING_MODE(what) && !hidden ? sent_size(skb, head, th, transport_bytes(sk, ip, th, e->tcp), e->tcp) : -1;
 	state = what == KP_X_TO_DEVICE && e->tcp ? TCP_STATE_MODE && !on : STATE_WITH_EACH;
 	if (size < 0 && !state)
