@@ -171,14 +171,11 @@ fn each_row_is_met_by_what_it_says() {
         "a mirror's copy, by XDP; the packet is at another link's end",
     );
     // HSR: the copies are on the way, and a duplicate is not copied.
-    let ring = |copied: i64| {
+    for (copied, verdict) in [(55, FORWARDED), (45, DROPPED), (NEVER, DROPPED)] {
         let mut p = dropped(life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70)]), 60, Reason::Copied);
         p.fate.copied_at = copied;
-        ended(p, 62)
-    };
-    t.is(&ring(55), FUNCTIONS, FORWARDED, "copied by the driver that let it go");
-    t.is(&ring(45), FUNCTIONS, DROPPED, "copied elsewhere");
-    t.is(&ring(NEVER), FUNCTIONS, DROPPED, "copied for nobody");
+        t.is(&ended(p, 62), FUNCTIONS, verdict, "copied by the driver that let it go, elsewhere, for nobody");
+    }
     // Copies of sniffers.
     t.is(
         &dropped(life(&[came, (QUEUE, 40, 60)]), 65, Reason::Sniffer),
