@@ -104,7 +104,7 @@ static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
 {
 	struct header_offsets h = headers_of(skb, head);
 
-	if (!h.network || h.network == UNSET_HEADER)
+	if (!h.network || h.network == UNSET_HEADER || !in_header_area(skb, h.network))
 		return 0;
 	return identity(head + h.network, swap16(h.protocol), kread_bit(skb, ip_summed) == CHECKSUM_PARTIAL);
 }

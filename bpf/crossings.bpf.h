@@ -28,7 +28,7 @@ struct sk_buff___app {
 	struct sock *sk;
 	struct net_device *dev;
 	u8 encapsulation : 1;
-	u16 inner_transport_header, inner_network_header;
+	u16 inner_transport_header, inner_network_header, inner_mac_header;
 	unsigned int len, data_len;
 	char cb[48];
 } __core;

@@ -13,6 +13,8 @@
 #define ETH_P_ARP 0x0806
 #define ETH_P_IPV6 0x86dd
 #define ARPHRD_ETHER 1
+#define ARPHRD_PPP 512
+#define ARPHRD_RAWIP 519
 #define ARPHRD_LOOPBACK 772
 #define ARPHRD_IEEE80211 801
 #define UNSET_HEADER 0xffff
@@ -72,24 +74,32 @@ static __always_inline struct header_offsets header_offsets(struct sk_buff *skb)
 }
 
 /*
- * A driver has set where the link header is, by eth_type_trans(), and the network header has no place yet: it begins where
- * the data do.
+ * A driver has set where the link header is, by eth_type_trans(), and the network header has no place yet, or still that of a header which a virtual device
+ * took off, before the link header (PPP, L2TP, batman-adv): it begins where the data do. Where a device's frames have no link header (PPP), that
+ * is where theirs would be.
  */
-static __always_inline u64 data_behind_link(u64 skb, u64 head, u64 mac)
+static __always_inline u16 network_in_data(struct sk_buff *skb, u64 head, u16 mac, u16 network)
 {
-	u64 at = kread_ptr((struct sk_buff *)skb, data) - head;
+	u64 at = kread_ptr(skb, data) - head, dev;
+	u16 type;
 
-	return mac && at >= mac + 14 && at <= mac + 64 ? at : 0;
+	if (at == mac + 14 || (!network && at > mac && at >= mac + 14 && at <= mac + 64))
+		return at;
+	dev = kread_ptr(skb, dev);
+	if (at != mac || !kernel_address(dev))
+		return network;
+	type = kread((struct net_device *)dev, type);
+	return type == ARPHRD_PPP || type == ARPHRD_RAWIP ? at : network;
 }
 
-__noinline u64 received_at(u64 skb, u64 head, u64 mac)
+__noinline u64 received_at(u64 skb, u64 head, u64 mac, u64 network)
 {
-	return data_behind_link(skb, head, mac);
+	return network_in_data((struct sk_buff *)skb, head, mac, network);
 }
 
 static __always_inline bool only_driver_saw(struct header_offsets h)
 {
-	return !h.network && h.protocol && h.mac != UNSET_HEADER;
+	return h.network < h.mac && h.protocol && h.mac != UNSET_HEADER;
 }
 
 /* The same with the place of the network header also where only the driver has seen the packet. */
@@ -98,8 +108,14 @@ static __always_inline struct header_offsets headers_of(struct sk_buff *skb, u64
 	struct header_offsets h = header_offsets(skb);
 
 	if (only_driver_saw(h))
-		h.network = received_at((u64)skb, head, h.mac);
+		h.network = received_at((u64)skb, head, h.mac, h.network);
 	return h;
+}
+
+/* Not where pages have all behind the link header, as a program's that it sends from a ring of its own (PACKET_TX_RING): what lies there is another packet's. */
+static __always_inline bool in_header_area(struct sk_buff *skb, u16 network)
+{
+	return network < kread(skb, tail);
 }
 
 /* EtherType in host order. IPv4 sets skb->protocol only in __ip_local_out: before that the version nibble says it. */
@@ -199,7 +215,7 @@ __noinline int filter_matches(u64 at, u64 head, u32 mac, u32 nh, u32 type_and_po
 {
 	struct sk_buff *skb = (struct sk_buff *)at;
 	bool link = link_header_valid(mac, nh, (u16)type_and_port);
-	u32 start = link ? mac : nh, end = kread(skb, end), slot = current_context(), len;
+	u32 start = link ? mac : nh, end = kread(skb, tail), slot = current_context(), len;
 	struct scratch *s;
 
 	s = bpf_map_lookup_elem(&scratches, &slot);
@@ -281,14 +297,14 @@ static __always_inline u32 segments(struct skb_shared_info *shinfo)
 	return kread(shinfo, gso_size) | (u32)kread(shinfo, gso_segs) << 16;
 }
 
-/* Logs the headers as they are `now`. The header area may hold stale bytes before they are built: start_layer says. */
+/* Logs the headers as they are `now`, as far as they are in the header area. It may hold stale bytes before they are built: start_layer says. */
 __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 {
 	struct sk_buff *skb = (struct sk_buff *)at;
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct header_offsets h = header_offsets(skb);
 	u16 mac = h.mac, nh, th = h.transport, proto;
-	u32 start, n, end = kread(skb, end), gso;
+	u32 start, n, end = kread(skb, end), tail = kread(skb, tail), gso;
 	struct kp_footprint *r;
 	u8 ctx = current_context();
 	struct sock *sk;
@@ -298,7 +314,7 @@ __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 		return 0;
 	/* not headers_of(): the deepest way of calls ends here, and has no stack for one more */
 	if (only_driver_saw(h))
-		h.network = data_behind_link(at, head, mac);
+		h.network = network_in_data(skb, head, mac, h.network);
 	nh = h.network;
 	proto = nh && nh != UNSET_HEADER ? ethertype(h, head) : 0;
 	locate(skb, &w);
@@ -330,7 +346,7 @@ __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 	gso = segments((struct skb_shared_info *)(head + end));
 	r->gso_size = gso;
 	r->gso_segs = gso >> 16;
-	n = end > start ? end - start : 0;
+	n = tail > start ? tail - start : 0;
 	if (n > KP_HEADER_BYTES || start == UNSET_HEADER)
 		n = start == UNSET_HEADER ? 0 : KP_HEADER_BYTES;
 	r->header_len = n;

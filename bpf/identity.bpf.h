@@ -8,6 +8,12 @@
 /* The highest byte of an identity: a protocol of IPv4, or this. */
 #define IDENT_TCP6 0x86
 
+/* RFC 2516: six bytes, then PPP's protocol. */
+#define ETH_P_PPP_SES 0x8864
+#define PPPOE_HEADER 8
+#define PPP_IP 0x21
+#define PPP_IPV6 0x57
+
 #define CHECKSUM_PARTIAL 3 /* include/linux/skbuff.h */
 
 /* With data or a SYN: a TCP segment's place in the stream names it, as an identification would, whatever its ports become. Else 0. `len`: with its header. */
@@ -26,7 +32,7 @@ static __always_inline u64 place_in_stream(struct header_words *t, u32 len)
  * header, which NAT does not touch there; they name an echo and a TCP segment with data, two acknowledgements or equal datagrams have the same. Nor has
  * IPv4 one where nothing may be fragmented and no counter of a connection is at hand: of TCP the SYN and ACK, and all of some other systems. A checksum
  * that is still to be completed is none (`partial`). Of ARP all
- * of it, which names nothing. The
+ * of it, which names nothing. Of PPPoE it is that of what is in it. The
  * transport header is where the network header says: the skb learns that later than we look.
  */
 __noinline u64 identity(u64 net, u32 proto, u32 partial)
@@ -34,9 +40,14 @@ __noinline u64 identity(u64 net, u32 proto, u32 partial)
 	struct header_words h, t;
 	u64 id, l4;
 
+	load_network(net, &h);
+	if (proto == ETH_P_PPP_SES) {
+		proto = h.w0 >> 48 == swap16(PPP_IP) ? ETH_P_IP : h.w0 >> 48 == swap16(PPP_IPV6) ? ETH_P_IPV6 : 0;
+		net += PPPOE_HEADER;
+		load_network(net, &h);
+	}
 	if (proto != ETH_P_IP && proto != ETH_P_IPV6 && proto != ETH_P_ARP)
 		return 0;
-	load_network(net, &h);
 	if (proto == ETH_P_ARP)
 		return ((h.w0 ^ h.w1 * 131 ^ h.w2 * 31) & ~(0xffffULL << 32)) | 1;
 	load_network(net + (proto == ETH_P_IP ? 4 * (h.w0 & 15) : 40), &t);

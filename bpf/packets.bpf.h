@@ -12,7 +12,7 @@
 #ifndef KPAT_PACKETS_H
 #define KPAT_PACKETS_H
 
-#include "again.bpf.h"
+#include "rewritten.bpf.h"
 #include "air.bpf.h"
 #include "footprint.bpf.h"
 #include "homeless.bpf.h"
@@ -280,7 +280,7 @@ __noinline int changed(u64 at, u64 head, u64 place, u64 sig)
 	if (guess_reuse && sig != e->sig) {
 		u64 now = identity_of(skb, head), was = e->ident;
 
-		if (now && was && !same_identity(now, was)) {
+		if (now && was && !same_identity(now, was) && !was_rewritten(at, e->turn, e->id, now, moment(ctl))) {
 			packet_forget(e);
 			return 0;
 		}

@@ -76,7 +76,7 @@ u64 refusal_of(struct sk_buff *skb, u64 head, u64 offsets)
 	u64 hash = 1;
 
 	if (has_filter) {
-		if (!flow_decides)
+		if (!flow_decides || !in_header_area(skb, h.network))
 			return 0;
 		hash = flow_hash(head, h);
 		if (!hash)

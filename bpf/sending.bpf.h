@@ -180,6 +180,17 @@ static __always_inline bool given_on(struct sock_entry *e, struct sk_buff___app 
 	return false;
 }
 
+/*
+ * IPsec took the packet: it keeps where the transport header was, and has put its own there; what the application wrote, and how much of it, is no longer to be read
+ * (net/xfrm/xfrm_output.c). What is sent in the clear has no inner headers: their offsets are equal, and not 0 where its buffer was exchanged.
+ */
+static __always_inline bool hidden_by_ipsec(struct sk_buff___app *skb, u16 transport)
+{
+	u16 inner = skb->inner_transport_header;
+
+	return inner != skb->inner_mac_header && inner != transport;
+}
+
 /* A sent packet that has its headers: and TCP's state with it. */
 static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb, bool has_network)
 {
@@ -188,26 +199,30 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	struct sk_buff___app *app = (void *)skb;
 	struct at_hand a = {};
 	struct sock_entry *e;
-	bool state, on;
+	bool state, on, hidden = false;
 	s32 size;
 
 	if (kread_bit(app, encapsulation)) {
 		transport = app->inner_transport_header;
 		network = app->inner_network_header;
+	} else {
+		hidden = hidden_by_ipsec(app, transport);
 	}
 	if (transport == UNSET_HEADER)
 		return;
 	th = head + transport;
 	ip = has_network ? head + network : 0;
 	if (!cookie) {
-		sent_first(sk, skb, ip, th, what);
+		if (!hidden)
+			sent_first(sk, skb, ip, th, what);
 		return;
 	}
 	e = sock_with_cookie(sk, cookie);
 	if (!e)
 		return;
 	on = has_network && given_on(e, app, ip, what);
-	size = CROSSING_MODE(what) ? sent_size(skb, head, th, transport_bytes(sk, ip, th, e->tcp), e->tcp) : -1;
+	hidden &= !on;
+	size = CROSSING_MODE(what) && !hidden ? sent_size(skb, head, th, transport_bytes(sk, ip, th, e->tcp), e->tcp) : -1;
 	state = what == KP_X_TO_DEVICE && e->tcp ? TCP_STATE_MODE && !on : STATE_WITH_EACH;
 	if (size < 0 && !state)
 		return;
@@ -221,7 +236,7 @@ static __always_inline void sent(u32 what, struct sock *sk, struct sk_buff *skb,
 	if (!state)
 		return;
 	a.ip = ip;
-	a.tcp = e->tcp ? th : 0;
+	a.tcp = e->tcp && !hidden ? th : 0;
 	say_tcp(sk, e, &a, what);
 }
 

@@ -162,7 +162,7 @@ struct sk_buff {
 	u8 vlan_present : 1; /* until 6.1 */
 	u32 vlan_all; /* from 6.2: protocol and tag, 0: none */
 	u16 vlan_tci;
-	unsigned int end;
+	unsigned int tail, end;
 	unsigned char *head;
 	unsigned char *data;
 } __core;

@@ -377,8 +377,7 @@ struct kp_ring_ctl {
 	u64 moving_id[4];
 	u64 no_match; /* addresses and ports of the last socket whose packets the filter leaves out */
 	u64 polled; /* the first packet of this poll that is in the log, 0: none yet */
-	u64 rounds; /* softirqs of NET_RX */
-	u64 sends; /* and of NET_TX */
+	u64 rounds, sends; /* softirqs of NET_RX, of NET_TX */
 	u64 arrived; /* of them the last that brought something */
 	u64 moment[4]; /* by context: when the point that runs there read the clock, 0: not yet */
 };

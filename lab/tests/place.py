@@ -36,8 +36,11 @@ def integrated(case: unittest.TestCase, log: Path) -> Path:
     """What came of a log that was recorded as `probed` says, which had to be possible."""
     store = log.with_suffix(".kpat")
     sh(play.kpat_path(), "integrate", log, "-o", store)
-    mechanism = json.loads(sh(play.kpat_path(), "info", store, "--json").stdout)["recording"]["mechanism"]
+    info = json.loads(sh(play.kpat_path(), "info", store, "--json").stdout)
+    mechanism = info["recording"]["mechanism"]
     case.assertEqual(mechanism == "tracepoint", "tracepoint" in probed(), mechanism)
+    # What the kernel handled without running programs is in no log: such a test is run again.
+    case.assertEqual([x for x in info["losses"] if x["cause"] == "not-run"], [])
     return store
 
 

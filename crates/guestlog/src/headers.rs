@@ -18,13 +18,15 @@ pub fn context(count: u32) -> Context {
     }
 }
 
-/// Where the network header is, also where only the driver has seen the packet: it begins where the data do.
+/// Where the network header is, also where only the driver has seen the packet, or a virtual device has just taken off the header before it: it begins where
+/// the data do.
 pub fn network(p: &Packet) -> u16 {
-    if p.network != 0 || p.protocol == 0 || p.mac == UNSET {
+    if p.network >= p.mac || p.protocol == 0 || p.mac == UNSET {
         return p.network;
     }
     let (at, mac) = (p.data.wrapping_sub(p.head), u64::from(p.mac));
-    if mac != 0 && (mac + 14..=mac + 64).contains(&at) { at as u16 } else { 0 }
+    let unset = p.network == 0 && (mac + 14..=mac + 64).contains(&at);
+    if unset || at == mac + 14 { at as u16 } else { p.network }
 }
 
 pub fn link_valid(p: &Packet, link_type: u16) -> bool {
@@ -34,10 +36,12 @@ pub fn link_valid(p: &Packet, link_type: u16) -> bool {
         && (mac + 14..=mac + 64).contains(&nh)
 }
 
-/// The bytes that were copied, from an offset on.
+/// The bytes that were copied, from an offset on, as far as the packet's own are there: where pages have the others, another's follow.
 pub fn bytes_from(p: &Packet, offset: u16) -> &[u8] {
+    let own = p.data.wrapping_sub(p.head).wrapping_add(p.len.wrapping_sub(p.data_len).into());
+    let to = own.saturating_sub(p.start.into()).min(p.header.len() as u64) as usize;
     let from = usize::from(offset).checked_sub(p.start.into());
-    from.and_then(|f| p.header.get(f..)).unwrap_or(&[])
+    from.and_then(|f| p.header.get(f..to)).unwrap_or(&[])
 }
 
 /// Eight bytes, zeros behind what was copied.

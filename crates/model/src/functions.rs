@@ -122,6 +122,8 @@ words! {
         Closing "closing";
         /// It had come to a virtual link's other end, and nobody there had it but that device's driver.
         FarEnd "far-end";
+        /// It goes on in copies that were made of it there, one for each way (HSR, PRP). Of what was not copied it was the packet: a duplicate.
+        Copied "copied";
     }
 }
 

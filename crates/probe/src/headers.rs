@@ -92,6 +92,22 @@ fn network(b: &Bytes<'_>, at: usize, kind: u16, depth: u32) -> Option<usize> {
             }
             transport(b, end, next, depth)
         }
+        // PPPoE (RFC 2516): six bytes, then PPP's protocol
+        0x8864 => match b.u16(at + 6)? {
+            0x0021 => network(b, at + 8, 0x0800, depth),
+            0x0057 => network(b, at + 8, 0x86dd, depth),
+            _ => Some(at + 8),
+        },
+        // MPLS (RFC 3032): labels to the one at the bottom
+        0x8847 | 0x8848 => {
+            let bottom = (0..8).find(|n| b.u8(at + 4 * n + 2).is_none_or(|l| l & 1 != 0))?;
+            let end = at + 4 * (bottom + 1);
+            match b.u8(end)? >> 4 {
+                4 => network(b, end, 0x0800, depth),
+                6 => network(b, end, 0x86dd, depth),
+                _ => Some(end + 4),
+            }
+        }
         // ARP and RARP
         0x0806 | 0x8035 => Some(at + 28),
         // Not known: enough to recognise the protocol.
@@ -198,6 +214,10 @@ mod tests {
         assert_eq!(len(&gre, 3, 0x0800, 0), 20 + 8 + inner_headers);
         let ipip = ipv4(4, &inner[14..]);
         assert_eq!(len(&ipip, 3, 0x0800, 0), 20 + 28);
+        let pppoe = ethernet(0x8864, &[&[0x11, 0, 0, 7, 0, 60, 0, 0x21][..], &inner[14..]].concat());
+        assert_eq!(len(&pppoe, 2, 0x8864, 0), 14 + 8 + 28);
+        let mpls = ethernet(0x8847, &[&[0, 6, 0x40, 64, 0, 6, 0x51, 64][..], &inner[14..]].concat());
+        assert_eq!(len(&mpls, 2, 0x8847, 0), 14 + 8 + 28);
         let unreachable = ipv4(1, &[&[3, 3, 0, 0, 0, 0, 0, 0][..], &inner[14..]].concat());
         assert_eq!(len(&unreachable, 3, 0x0800, 0), 20 + 8 + 28);
     }

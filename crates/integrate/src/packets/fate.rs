@@ -22,6 +22,8 @@ pub(super) struct Fate {
     pub(super) consumed: bool,
     /// When it last went on as another packet, or as several.
     pub(super) transformed_at: i64,
+    /// When it was last copied.
+    pub(super) copied_at: i64,
     /// Put together with others to the datagram that they were cut from.
     pub(super) whole_again_at: i64,
 }
@@ -35,6 +37,7 @@ impl Default for Fate {
             ended_on: None,
             consumed: false,
             transformed_at: NEVER,
+            copied_at: NEVER,
             whole_again_at: i64::MIN,
         }
     }
@@ -68,7 +71,9 @@ impl Fate {
 
     /// It was made into another. `goes_on`: the datagram's own buffer, as its first fragment.
     pub(super) fn became(&mut self, l: &Lineage, goes_on: bool) {
-        if l.kind != LineageKind::Copy && !goes_on {
+        if l.kind == LineageKind::Copy {
+            self.copied_at = self.copied_at.max(l.at.0);
+        } else if !goes_on {
             self.transformed_at = self.transformed_at.max(l.at.0);
         }
         if l.kind == LineageKind::Reassembly {

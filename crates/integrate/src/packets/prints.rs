@@ -35,6 +35,8 @@ pub(super) struct Prints {
     pub(super) all: Vec<Print>,
     /// The one of which most is known.
     pub(super) shown: Option<Box<Footprint>>,
+    /// Where that one has none, as it is encrypted: that of the last one that has.
+    decrypted: Option<Transport>,
     /// It went to a group or to all, of hosts or of a host's sockets.
     pub(super) for_many: bool,
     /// A packet that comes to another device has its headers.
@@ -162,6 +164,9 @@ impl Prints {
             let memory = self.shown.take().or_else(|| self.spare.0.take());
             self.shown = Some(boxed(f, memory));
         }
+        if f.transport.is_some() && self.shown.as_ref().is_some_and(|s| s.transport.is_none()) {
+            self.decrypted = f.transport.clone();
+        }
         self.for_many |= is_for_many(f);
         self.insert(record.at.0, (record.netns, record.ifindex), keys);
     }
@@ -198,7 +203,7 @@ impl Prints {
     }
 
     pub(super) fn transport(&self) -> Option<&Transport> {
-        self.shown.as_ref()?.transport.as_ref()
+        self.shown.as_ref()?.transport.as_ref().or(self.decrypted.as_ref())
     }
 
     /// What the footprint is at another device; `None` if there is none, because it was lost.

@@ -170,6 +170,12 @@ fn each_row_is_met_by_what_it_says() {
         DELIVERED,
         "a mirror's copy, by XDP; the packet is at another link's end",
     );
+    // HSR: the copies are on the way, and a duplicate is not copied.
+    for (copied, verdict) in [(55, FORWARDED), (45, DROPPED), (NEVER, DROPPED)] {
+        let mut p = dropped(life(&[came, (QUEUE, 40, 80), (XMIT, 50, 70)]), 60, Reason::Copied);
+        p.fate.copied_at = copied;
+        t.is(&ended(p, 62), FUNCTIONS, verdict, "copied by the driver that let it go, elsewhere, for nobody");
+    }
     // Copies of sniffers.
     t.is(
         &dropped(life(&[came, (QUEUE, 40, 60)]), 65, Reason::Sniffer),

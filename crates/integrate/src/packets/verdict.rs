@@ -54,6 +54,8 @@ pub(crate) enum Reason {
     Closing,
     /// The driver at a virtual link's other end did not take it: its XDP program said so.
     FarEnd,
+    /// Copies were made of it for where it goes on, if any were made since it came there.
+    Copied,
     /// The kernel does not say why.
     Unspecified,
     /// Anything else: the packet itself was the reason.
@@ -87,6 +89,7 @@ pub(crate) fn dropper(place: &str) -> Option<Reason> {
         Drops::TimeWait => Some(Reason::TimeWait),
         Drops::Closing => Some(Reason::Closing),
         Drops::FarEnd => Some(Reason::FarEnd),
+        Drops::Copied => Some(Reason::Copied),
     }
 }
 
@@ -238,7 +241,8 @@ impl Evidence {
                 | Reason::Raw
                 | Reason::TimeWait
                 | Reason::Closing
-                | Reason::FarEnd,
+                | Reason::FarEnd
+                | Reason::Copied,
             ) => cases::UNSAID,
         }
     }
@@ -410,6 +414,16 @@ impl Live {
             && (self.queued_at() == NEVER || dropped_by_protocol())
     }
 
+    /// Where it was last, copies were made of it before this moment.
+    fn was_copied_away(&self, at: i64) -> bool {
+        let came = self.way.rx_last.max(self.way.queue_at).max(self.way.xmit_at);
+        self.fate.copied_at != NEVER && (came..=at).contains(&self.fate.copied_at)
+    }
+
+    fn went_on_in_copies(&self) -> bool {
+        self.fate.drops.last().is_some_and(|d| d.reason == Reason::Copied && self.was_copied_away(d.at))
+    }
+
     /// Of a sniffer's copy, or of one that lay in a queue beside: it tells nothing of the packet.
     fn is_of_copy(&self, d: &Drop) -> bool {
         let left_behind = match d.reason {
@@ -420,6 +434,7 @@ impl Live {
             Reason::Raw => self.is_of_own_protocols(),
             // What came at last came elsewhere.
             Reason::FarEnd => self.way.came_after_it_was_sent(),
+            Reason::Copied => self.was_copied_away(d.at),
             Reason::Sniffer => true,
             _ => false,
         };
@@ -537,7 +552,7 @@ impl Live {
             socket_at: self.queued_at(),
             read_at,
             whole_at: self.fate.whole_again_at,
-            transformed: self.fate.transformed_at != NEVER,
+            transformed: self.fate.transformed_at != NEVER || self.went_on_in_copies(),
             cut_in_queue: (self.way.enqueued.0..=self.way.enqueued.1).contains(&self.fate.transformed_at)
                 && self.fate.transformed_at != NEVER,
             fragment: self.fragment.key != 0,
