@@ -165,7 +165,7 @@ impl Prints {
             self.shown = Some(boxed(f, memory));
         }
         if f.transport.is_some() && self.shown.as_ref().is_some_and(|s| s.transport.is_none()) {
-            self.decrypted = f.transport.clone();
+            self.decrypted = f.transport;
         }
         self.for_many |= is_for_many(f);
         self.insert(record.at.0, (record.netns, record.ifindex), keys);
