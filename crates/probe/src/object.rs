@@ -132,6 +132,11 @@ impl Side {
         }
     }
 
+    /// Slots of the records of which most are: points and calls, crossings.
+    pub fn slots_of_most(self) -> u64 {
+        if self == Side::Application { 3 } else { 1 }
+    }
+
     /// Records in the ring are multiples of this (`KP_SLOT` of bpf/include/wire.h).
     pub fn slot(self) -> usize {
         match self {

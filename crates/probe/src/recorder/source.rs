@@ -331,6 +331,11 @@ impl Source {
         self.tracepoints.iter().any(|t| t.name == "softirq_entry" && counts(t))
     }
 
+    /// About so many were made on a CPU.
+    pub(super) fn records(&self, cpu: usize) -> u64 {
+        self.rings.taken_slots(cpu) / self.side.slots_of_most()
+    }
+
     /// What the log says of it.
     pub(super) fn describe(&self) -> meta::Source {
         meta::Source {

@@ -135,10 +135,10 @@ impl Sources {
         self.0.iter().filter(|s| s.is_packets())
     }
 
-    /// Of each CPU: softirqs of the network that a program saw begin, and slots of the ring that its records have taken. `None`: none looks.
+    /// Of each CPU: softirqs of the network that a program saw begin, and about how many records were made. `None`: none looks.
     pub(super) fn softirqs(&self) -> Option<Vec<(u64, u64)>> {
         let s = self.0.iter().find(|s| s.counts_softirqs())?;
-        Some((0..s.rings.cpus()).map(|cpu| (s.rings.softirqs(cpu), s.rings.taken_slots(cpu))).collect())
+        Some((0..s.rings.cpus()).map(|cpu| (s.rings.softirqs(cpu), s.records(cpu))).collect())
     }
 
     /// Packets that were admitted to the log.

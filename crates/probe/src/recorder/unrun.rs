@@ -21,7 +21,7 @@ struct Compared {
     kernel: u32,
     seen: u64,
     told: u64,
-    /// When it was last looked at: what was seen, and slots of the ring that records had taken.
+    /// When it was last looked at: what was seen, and records that were made.
     last: (u64, u64),
 }
 
@@ -32,7 +32,7 @@ impl Compared {
     }
 }
 
-/// By CPU: softirqs that our program saw, and slots of records.
+/// By CPU: softirqs that our program saw, and records that were made.
 type Seen = Vec<(u64, u64)>;
 
 #[derive(Default)]
@@ -52,7 +52,7 @@ impl Unrun {
         // In this order a softirq in between is not one that was missed.
         let Some(seen) = sources.softirqs() else { return };
         let kernel = counted(&proc_softirqs());
-        let begin = |(&(seen, slots), kernel)| Compared { kernel, seen, told: 0, last: (seen, slots) };
+        let begin = |(&(seen, records), kernel)| Compared { kernel, seen, told: 0, last: (seen, records) };
         self.cpus = seen.iter().zip(kernel).map(begin).collect();
         self.looked = Some((Instant::now(), at));
     }
@@ -78,9 +78,9 @@ impl Unrun {
         }
         let to = sys::boot_now();
         self.looked = Some((Instant::now(), to));
-        for (cpu, ((c, missed), (seen, slots))) in self.cpus.iter_mut().zip(missed).zip(seen).enumerate() {
-            let each = (slots - c.last.1).div_ceil((seen - c.last.0).max(1)).max(1);
-            c.last = (seen, slots);
+        for (cpu, ((c, missed), (seen, records))) in self.cpus.iter_mut().zip(missed).zip(seen).enumerate() {
+            let each = (records - c.last.1).div_ceil((seen - c.last.0).max(1)).max(1);
+            c.last = (seen, records);
             if missed > c.told {
                 let count = (missed - c.told).saturating_mul(each);
                 c.told = missed;
