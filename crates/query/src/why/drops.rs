@@ -85,7 +85,7 @@ pub(super) fn find(
             Drops { host: n, reason: said.reason, place: said.place, drops, packet }
         }));
     }
-    out.sort_by(|a, b| b.drops.cmp(&a.drops));
+    out.sort_by_key(|d| std::cmp::Reverse(d.drops));
     Ok(out)
 }
 
