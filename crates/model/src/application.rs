@@ -101,6 +101,21 @@ pub struct SocketRecord {
     pub above: u64,
 }
 
+impl SocketRecord {
+    /// As the kernel has it: of a socket of IPv6 that speaks IPv4 it becomes one of IPv4.
+    pub fn unmapped(mut self) -> SocketRecord {
+        let mapped = |a: &[u8; 16]| a[..10] == [0; 10] && a[10..12] == [0xff; 2];
+        if self.version == 6 && (mapped(&self.addr) || mapped(&self.peer)) {
+            self.version = 4;
+            for a in [&mut self.addr, &mut self.peer] {
+                a.rotate_left(12);
+                a[4..].fill(0);
+            }
+        }
+        self
+    }
+}
+
 /// What was done to addresses when they were recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]

@@ -1,6 +1,7 @@
 //! Where the kernel side of an application recording (bpf/app.bpf.c) is attached on this kernel: for each crossing to the tracepoint,
 //! where there is none to the function, and where that may not be probed nowhere, which is reported.
 
+mod held;
 mod settings;
 mod sockets;
 

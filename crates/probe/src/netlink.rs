@@ -12,12 +12,14 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+mod listeners;
 mod messages;
 mod monitor;
 mod names;
 pub(crate) mod processes;
 mod radios;
 mod stamps;
+pub use listeners::{Listener, listeners};
 pub use messages::Decoder;
 pub use monitor::{Monitor, Seen};
 pub use processes::{labelled, process_netns};

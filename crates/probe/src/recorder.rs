@@ -73,6 +73,9 @@ fn catch_signals() {
     }
 }
 
+/// So long it is looked for who holds the listeners that are there.
+const MOST_FOR_LISTENERS: Duration = Duration::from_millis(500);
+
 /// A recording that is attached. Each part owns what one concern needs and is changed by its own functions; the recorder's say what is done
 /// in which order.
 pub struct Recorder {
@@ -147,6 +150,9 @@ impl Recorder {
             let (only, names) = (!options.netns.is_empty(), options.interfaces.clone());
             sink.radios = radios::Radios::new(&points, watched.clone(), only, names);
             sink.links = Some(Default::default());
+        }
+        if let Some(sockets) = &mut sink.sockets {
+            sockets.listen(netlink::listeners(&watched, Instant::now() + MOST_FOR_LISTENERS));
         }
         let control = Control::start(cpus, tell);
         privileges::lacking(tell);

@@ -71,6 +71,14 @@ pub const FIELDS: [&str; 26] = [
     "tcp.total_retrans",
 ];
 
+fn questions(log: &Integrated, q: &app::Questions) -> Value {
+    json!({
+        "sent": q.sent, "read": q.read, "waits": q.wait_ns.count, "wait_ns": spread(&q.wait_ns), "leaving_ns": spread(&q.leaving_ns),
+        "away_ns": spread(&q.away_ns), "reading_ns": spread(&q.reading_ns), "longest_asked": q.longest_asked,
+        "open_since_ns": q.open_since_ns.map(|at| at - log.start_ns()),
+    })
+}
+
 pub fn socket(log: &Integrated, t: &Traffic) -> Value {
     let s = &t.socket;
     let owner = log.owner_of_socket(s.socket_id).unwrap_or_default();
@@ -89,6 +97,7 @@ pub fn socket(log: &Integrated, t: &Traffic) -> Value {
         .collect();
     json!({
         "socket_id": s.socket_id, "proto": s.proto, "version": s.version, "process": t.process, "pid": s.pid,
+        "listener": t.listener.as_ref().map(|(l, process)| json!({"socket_id": l.socket_id, "pid": l.pid, "process": process})),
         "netns": s.netns, "cgroup": s.cgroup, "cgroup_path": owner.path, "unit": name(Name::Unit),
         "container": name(Name::Container), "pod": name(Name::Pod), "uid": s.uid, "user": owner.user, "congestion": s.congestion,
         "error": s.error.map(app::errno),
@@ -96,6 +105,7 @@ pub fn socket(log: &Integrated, t: &Traffic) -> Value {
         "sent_bytes": s.sent_bytes, "received_bytes": s.received_bytes,
         "crossings": layers,
         "writes_per_packet": t.writes_per_packet(),
+        "questions": t.questions.as_ref().map(|q| questions(log, q)),
         "waits": t.waits.iter().map(|w| json!({"leg": w.leg.name(), "ns": spread(&w.ns)})).collect::<Vec<_>>(),
         "tcp": t.limits.as_ref().map(limits),
     })

@@ -3,9 +3,9 @@
 use crate::listing::Listing;
 use crate::open::Integrated;
 use crate::output::Output;
-use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration};
+use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
 use kpat_model::Crossing;
-use kpat_query::app::{Held, Limits, Spread, Traffic, ended_in_words, protocol};
+use kpat_query::app::{Held, Limits, Questions, Spread, Traffic, ended_in_words, protocol};
 use kpat_query::owners::Name;
 
 fn ends(t: &Traffic) -> String {
@@ -46,7 +46,7 @@ pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<
         let plain = |text: String| (text, Style::Plain);
         table.row(vec![
             plain(t.socket.socket_id.to_string()),
-            plain(t.process.clone().unwrap_or_default()),
+            plain(t.process.clone().unwrap_or_else(|| waiting_for(t).unwrap_or_default())),
             (protocol(t.socket.proto), Style::Faint),
             plain(ends(t)),
             (size(t.socket.sent_bytes), Style::Strong),
@@ -66,6 +66,11 @@ pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<
     Ok(())
 }
 
+/// Whose it would be.
+fn waiting_for(t: &Traffic) -> Option<String> {
+    t.listener.as_ref()?.1.as_ref().map(|name| format!("({name} listens)"))
+}
+
 pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()> {
     let s = &t.socket;
     let mut facts = Pairs::new();
@@ -79,7 +84,19 @@ pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()>
     );
     facts.add("ends", ends(t));
     let thread = s.pid.map(|p| format!(" (thread {p})")).unwrap_or_default();
-    facts.add("process", format!("{}{thread}", t.process.as_deref().unwrap_or("not known")));
+    let process =
+        t.process.as_deref().unwrap_or(if t.listener.is_some() { "none used it" } else { "not known" });
+    facts.add("process", format!("{process}{thread}"));
+    if let Some((l, _)) = &t.listener {
+        let name = log.process_name(l.pid.unwrap_or_default(), l.last_ns);
+        facts.add(
+            "came to",
+            format!(
+                "socket {}, on which {name} listens: it waits to be accepted, or was and lies idle",
+                l.socket_id
+            ),
+        );
+    }
     let owner = log.owner_of_socket(s.socket_id).unwrap_or_default();
     match owner.names(Name::User) {
         [Some(user), Some(uid)] => facts.add("user", format!("{user} ({uid})")),
@@ -95,6 +112,9 @@ pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()>
     facts.add("seen for", duration(s.last_ns - s.first_ns));
     if let Some(words) = ended_in_words(s.error, t.limits.as_ref().map(|l| &l.ending)) {
         facts.add("ended by", words);
+    }
+    if let Some(q) = &t.questions {
+        questions(log, q, &mut facts);
     }
     out.lines(&facts.render(out.width))?;
     out.line(&Line::new())?;
@@ -122,6 +142,39 @@ pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()>
         out.line(&Line::of(words, Style::Faint))?;
     }
     Ok(())
+}
+
+/// How long it waited for answers.
+fn questions(log: &Integrated, q: &Questions, facts: &mut Pairs) {
+    let of = |s: &Spread| duration(s.quantile(0.5).unwrap_or_default());
+    let mut text = format!("{} sent, {} read", plural(q.sent, "datagram"), count(q.read));
+    if q.wait_ns.count > 0 {
+        let longest = duration(q.wait_ns.max);
+        text += &format!(
+            "; {} for an answer, {} in the median, longest {longest}",
+            plural(q.wait_ns.count, "wait"),
+            of(&q.wait_ns)
+        );
+    }
+    if q.longest_asked > 1 {
+        text += &format!(" ({} were sent in it)", count(q.longest_asked));
+    }
+    if let Some(at) = q.open_since_ns {
+        text += &format!(
+            "; what was sent at {} s has no answer in this log",
+            seconds(at.saturating_sub(log.start_ns()))
+        );
+    }
+    facts.add("questions", text);
+    if q.away_ns.count > 0 {
+        let words = format!(
+            "until the driver had it {}, until an answer came {}, until it was read {} in the median",
+            of(&q.leaving_ns),
+            of(&q.away_ns),
+            of(&q.reading_ns)
+        );
+        facts.add("of a wait", words);
+    }
 }
 
 fn layers(t: &Traffic, out: &Output) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@ use crate::app::json::{ending, spread};
 use crate::open::OfDevice;
 use kpat_query::app;
 use kpat_query::verdict;
-use kpat_query::why::{ByStage, End, Opener, Stage, Sum, Why};
+use kpat_query::why::{ByStage, Drops, End, Opener, Stage, Sum, Why};
 use kpat_store::tables::SocketRow;
 use serde_json::{Map, Value, json};
 
@@ -54,6 +54,14 @@ fn opening(logs: &[OfDevice], w: &Why) -> Value {
     json!({"syns": all(&w.opening.syns), "answers": all(&w.opening.answers), "refusals": all(&w.opening.refusals)})
 }
 
+fn drops(logs: &[OfDevice], d: &Drops) -> Value {
+    let text = |t: &str| (!t.is_empty()).then(|| t.to_owned());
+    json!({
+        "device": text(&logs[d.host].name), "drops": d.drops, "drop_reason": text(&d.reason), "drop_place": text(&d.place),
+        "packet_id": d.packet,
+    })
+}
+
 pub fn value(logs: &[OfDevice], w: &Why) -> Value {
     let log = &logs[w.host].log;
     let first = w.first().map(|s| s.stage.name());
@@ -77,6 +85,8 @@ pub fn value(logs: &[OfDevice], w: &Why) -> Value {
         "syns_again": w.syns_again, "refused": w.refused, "connected": w.connected, "unwritten_bytes": w.unwritten_bytes, "opening": opening(logs, w), "error": w.sender.error.map(app::errno),
         "ending": ending(&w.ending), "until_answer": w.until_answer,
         "waited": w.waited.as_ref().map(|w| json!({"packet_id": w.packet, "for": w.kind.name(), "ns": w.ns, "of_ns": w.of_ns, "device": w.device.as_ref().map(|d| &d.name), "netns": w.device.as_ref().map(|d| d.netns), "ifindex": w.device.as_ref().map(|d| d.ifindex)})),
+        "meanwhile": w.meanwhile.as_ref().map(|m| json!({"socket": end(&logs[w.peer_host], &m.socket), "ns": m.ns, "of_ns": m.of_ns})),
+        "drops": w.drops.iter().map(|d| drops(logs, d)).collect::<Vec<_>>(),
         "fq_paces": w.fq_paces, "pacing_unknown": w.pacing_unknown, "begins_unknown": w.begins_unknown, "events_lost": w.lost,
     })
 }

@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
 use kpat_query::HandoverKind;
 use kpat_query::app;
-use kpat_query::why::{ByStage, End, Opener, Stage, Sum, Waited, Why};
+use kpat_query::why::{ByStage, Drops, End, Meanwhile, Opener, Stage, Sum, Waited, Why};
 use kpat_store::tables::SocketRow;
 
 /// More stages of one write than a line needs.
@@ -68,6 +68,12 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
         let what = format!("write {} of {}{packet}", l.number, bytes(l.bytes as u64));
         notes.add("slowest", format!("{what}, at {at} s: {took}: {}", stages(&l.stages)));
     }
+    if let Some(m) = w.meanwhile.as_ref().filter(|m| m.ns * 10 > m.of_ns) {
+        notes.add("meanwhile", meanwhile(logs, w, m));
+    }
+    for (n, d) in w.drops.iter().take(MOST_DROPS).enumerate() {
+        notes.add(if n == 0 { "dropped" } else { "" }, dropped(logs, d));
+    }
     let held =
         format!("kpat app --socket {}: what TCP itself was waiting for, by its state", w.sender.socket_id);
     notes.line("see also", Line::of(held, Style::Faint));
@@ -85,6 +91,11 @@ fn ends(logs: &[OfDevice], w: &Why) -> String {
     let user = |at: usize, s: &SocketRow| {
         let of = &logs[at];
         let process = s.pid.map(|p| of.log.process_name(p, s.last_ns)).filter(|name| !name.is_empty());
+        let listener = || of.log.listener_of(s).ok().flatten();
+        let process = process.or_else(|| {
+            let l = listener()?;
+            Some(format!("not used by any process; {} listens", of.log.process_name(l.pid?, l.last_ns)))
+        });
         let process = process.unwrap_or_else(|| "process not known".into());
         if of.name.is_empty() { process } else { format!("{process} on {}", of.name) }
     };
@@ -167,6 +178,42 @@ fn opening(logs: &[OfDevice], w: &Why) -> Option<String> {
         });
     }
     refusal.or_else(|| w.opening.unanswered().map(|(first, of)| times(first, of)))
+}
+
+/// What the peer's process waited for itself.
+fn meanwhile(logs: &[OfDevice], w: &Why, m: &Meanwhile) -> String {
+    let (of, s) = (&logs[w.peer_host], &m.socket);
+    let process = s.pid.map(|pid| of.log.process_name(pid, s.last_ns)).unwrap_or_default();
+    let (_, far) = app::ends(s);
+    let shows = if app::protocol(s.proto) == "TCP" { "kpat why" } else { "kpat app --socket" };
+    format!(
+        "{process} itself waited for an answer {} of the {} that it took to give one, on socket {} to {}: {shows} {}",
+        duration(m.ns),
+        duration(m.of_ns),
+        s.socket_id,
+        far.unwrap_or_else(|| "an unknown end".to_owned()),
+        s.socket_id
+    )
+}
+
+/// Kinds of drops that are named.
+const MOST_DROPS: usize = 3;
+
+/// What became of segments after the handshake.
+fn dropped(logs: &[OfDevice], d: &Drops) -> String {
+    let mut text = format!("its packets, {}", plural(d.drops, "time"));
+    if !d.reason.is_empty() {
+        text += &format!(": {}", d.reason);
+    }
+    if !d.place.is_empty() {
+        text += &format!(" at {}", d.place);
+    }
+    if d.no_room() {
+        text += ", the listener's accept queue was full";
+    }
+    let device = logs[d.host].name.as_str();
+    text += &format!("; first packet {}", d.packet);
+    if device.is_empty() { text } else { format!("{text} of {device}") }
 }
 
 fn no_writes(w: &Why) -> String {

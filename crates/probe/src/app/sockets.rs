@@ -2,8 +2,10 @@
 //! the log. The filter is pcap-filter text, asked of a header made of the socket's addresses and ports, in both directions;
 //! what has no peer yet (a bound datagram socket) has zeros there.
 
+use super::held::Listeners;
 use crate::btf::{Btf, kind};
 use crate::filter::{self, pcap};
+use crate::netlink::Listener;
 use crate::object::Loaded;
 use crate::sys::Mapping;
 use crate::{elf, object, wire};
@@ -24,6 +26,8 @@ pub enum Addresses {
 const OFF: u8 = 1;
 const AGAIN: u8 = 2;
 
+const TCP: u16 = 6;
+
 struct Known {
     record: SocketRecord,
     /// Its place in the kernel side's table.
@@ -43,6 +47,7 @@ pub struct Sockets {
     addresses: Addresses,
     /// Of sockets that were not announced yet, each with its CPU.
     early: VecDeque<(u16, AppRecord)>,
+    listeners: Listeners,
 }
 
 /// What is known of an event's socket.
@@ -85,6 +90,7 @@ impl Sockets {
             filter: compile(text).map_err(std::io::Error::other)?,
             addresses,
             early: VecDeque::new(),
+            listeners: Listeners::default(),
         })
     }
 
@@ -100,6 +106,27 @@ impl Sockets {
         }
         self.known.insert(r.sock, Known { record: whole, slot: r.slot, wanted });
         wanted.then(|| self.shown(record))
+    }
+
+    /// These were there before the recording.
+    pub fn listen(&mut self, found: Vec<Listener>) {
+        self.listeners = Listeners::new(found);
+    }
+
+    /// A socket was announced that is wanted: what the file needs of those that listen where it came, so that it shows whose it is. Their
+    /// addresses are as they go into the log.
+    pub fn listeners(&mut self, r: &wire::Socket) -> Vec<Listener> {
+        if r.protocol != TCP || self.known.get(&r.sock).is_none_or(|k| !k.wanted) {
+            return Vec::new();
+        }
+        let record = decode(r);
+        if r.pid != 0 {
+            self.listeners.used(&record);
+            return Vec::new();
+        }
+        let mut out = self.listeners.take(&record);
+        out.iter_mut().for_each(|l| l.socket = self.addresses.socket(l.socket));
+        out
     }
 
     /// Are events of this socket wanted? Without a filter all are, and none is looked up: that is asked for every event.
@@ -174,6 +201,7 @@ impl Sockets {
             }
         }
         self.known.retain(|_, k| there.contains(&k.record.cookie));
+        self.listeners.again();
     }
 
     /// Nothing happens if the place has another socket by now.
@@ -214,36 +242,26 @@ fn compile(text: &str) -> Result<Vec<pcap::Instruction>, filter::Error> {
 }
 
 fn decode(r: &wire::Socket) -> SocketRecord {
-    let (mut addr, mut peer) = (r.addr, r.peer);
-    let mapped = |a: &[u8; 16]| a[..10] == [0; 10] && a[10..12] == [0xff; 2];
-    let mut version = if r.what & 1 != 0 { 6 } else { 4 };
-    // an IPv6 socket that speaks IPv4
-    if version == 6 && (mapped(&addr) || mapped(&peer)) {
-        version = 4;
-        for a in [&mut addr, &mut peer] {
-            a.rotate_left(12);
-            a[4..].fill(0);
-        }
-    }
-    SocketRecord {
+    let whole = SocketRecord {
         at: BootNs(r.ts as i64),
         cookie: r.cookie,
         cgroup: r.cgroup,
         netns: r.netns,
-        version,
+        version: if r.what & 1 != 0 { 6 } else { 4 },
         protocol: r.protocol,
         state: r.state,
         pid: r.pid,
         port: r.port,
         peer_port: r.peer_port,
-        addr,
-        peer,
+        addr: r.addr,
+        peer: r.peer,
         privacy: Privacy::Plain,
         congestion: r.congestion,
         uid: Some(r.uid),
         error: r.what >> 1,
         above: r.above,
-    }
+    };
+    whole.unmapped()
 }
 
 /// With the addresses that it had before: a socket that closes forgets them, and what was logged of it on another CPU before it had

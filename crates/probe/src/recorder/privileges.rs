@@ -14,7 +14,10 @@ use std::path::Path;
 pub(super) fn lacking(tell: &mut dyn FnMut(Note)) {
     let lacks = [
         (Cap::SysAdmin, "links of other network namespaces and what the programs cost are not recorded"),
-        (Cap::SysPtrace, "network namespaces of others' processes that have no name are not found"),
+        (
+            Cap::SysPtrace,
+            "network namespaces of others' processes that have no name are not found, nor who holds listeners",
+        ),
         (Cap::Syslog, "locations of drops may have no names"),
     ];
     for (cap, what) in lacks.into_iter().filter(|(cap, _)| !capability::has(*cap)) {

@@ -40,10 +40,23 @@ impl Sink {
                     }
                     state.encoder.process(&process(r, identity));
                 }
-                Raw::Socket(r) if labels.is_new(r) => {
-                    state.encoder.record(&labels.of_socket(r));
-                    labelled += 1;
+                Raw::Socket(r) => {
+                    if labels.is_new(r) {
+                        state.encoder.record(&labels.of_socket(r));
+                        labelled += 1;
+                    }
                     put(&mut state.app, sockets, latest, cpu as u16, raw);
+                    for l in sockets.listeners(r) {
+                        let of_log =
+                            model::Process { comm: identity.thread(l.process.comm.clone()), ..l.process };
+                        if let Some(tasks) = &mut self.tasks {
+                            let model::Process { at, pid, tgid, .. } = of_log;
+                            tasks.insert(pid, model::meta::Task { at, pid, tgid, comm: l.process.comm });
+                        }
+                        state.encoder.process(&of_log);
+                        state.app.socket(&l.socket);
+                        labelled += 2;
+                    }
                 }
                 raw => put(&mut state.app, sockets, latest, cpu as u16, raw),
             }

@@ -10,6 +10,7 @@ mod follow;
 mod limits;
 mod names;
 mod order;
+mod questions;
 mod series;
 mod spread;
 pub mod trace;
@@ -26,6 +27,7 @@ pub use limits::{Held, Limits};
 pub use names::{INTERRUPTED, ended_in_words, ends, errno, protocol};
 use order::Only;
 pub use order::{Moment, in_order};
+pub use questions::Questions;
 pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};
 pub use spread::Spread;
 use std::collections::BTreeMap;
@@ -97,9 +99,12 @@ impl Layer {
 pub struct Traffic {
     pub socket: SocketRow,
     pub process: Option<String>,
+    /// The listener to which it came, and that one's process, where no process has used it.
+    pub listener: Option<(SocketRow, Option<String>)>,
     pub layers: BTreeMap<Crossing, Layer>,
     pub waits: Vec<Wait>,
     pub limits: Option<Limits>,
+    pub questions: Option<Questions>,
     /// Writes that shared a packet, packets that shared a write: pairs of both.
     pub writes_in_packets: u64,
 }
@@ -143,6 +148,7 @@ struct Open {
     layers: BTreeMap<Crossing, Layer>,
     ways: Ways,
     limits: Limits,
+    questions: Questions,
     states: bool,
 }
 
@@ -179,6 +185,7 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
                         o.layers.entry(what).or_default().add(e);
                     }
                     o.ways.pass(what, e);
+                    o.questions.pass(what, e);
                 }
             }
             // One without a state is a datagram's network header.
@@ -203,12 +210,28 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
     });
     let one = |socket: SocketRow| {
         let o = open.remove(&socket.socket_id).unwrap_or_default();
-        let process = socket.pid.and_then(|p| store.process(p, socket.last_ns)).map(|p| p.comm.clone());
+        let process_of =
+            |s: &SocketRow| s.pid.and_then(|p| store.process(p, s.last_ns)).map(|p| p.comm.clone());
+        let process = process_of(&socket);
+        let listener = store.listener_of(&socket)?.map(|l| {
+            let process = process_of(&l);
+            (l, process)
+        });
         let (waits, writes_in_packets) = o.ways.finish();
         let limits = o.states.then_some(o.limits);
-        Traffic { socket, process, layers: o.layers, waits, limits, writes_in_packets }
+        let questions = o.questions.finish(&socket);
+        Ok(Traffic {
+            socket,
+            process,
+            listener,
+            layers: o.layers,
+            waits,
+            limits,
+            questions,
+            writes_in_packets,
+        })
     };
-    Ok(sockets.into_iter().filter(|s| asked.has(s.socket_id)).map(one).collect())
+    sockets.into_iter().filter(|s| asked.has(s.socket_id)).map(one).collect()
 }
 
 /// Events that did not fit into the recorder's rings.
@@ -227,9 +250,11 @@ mod tests {
             let traffic = Traffic {
                 socket: SocketRow::default(),
                 process: None,
+                listener: None,
                 layers: [(Crossing::Recv, layer)].into(),
                 waits: Vec::new(),
                 limits: None,
+                questions: None,
                 writes_in_packets: 0,
             };
             traffic.failures()

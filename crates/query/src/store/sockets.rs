@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
+const TCP: i32 = 6;
+
 /// Address and port.
 type End = (Option<String>, i32);
 
@@ -18,6 +20,8 @@ pub(crate) struct Sockets {
     by_id: Map<i64, u32>,
     /// Places in `rows`.
     by_ends: HashMap<(i32, End, End), Vec<u32>>,
+    /// Those of TCP without another end, by namespace and port.
+    by_port: HashMap<(Option<i64>, i32), Vec<u32>>,
     /// Those that sent or received something, by what translation leaves: their own end; their own address and the other end; the other end. As hashes.
     by_part: HashMap<u64, Vec<u32>>,
 }
@@ -49,9 +53,15 @@ impl Sockets {
                 ((s.local_addr.as_deref(), s.local_port), (s.peer_addr.as_deref(), s.peer_port));
             parts(own, peer).into_iter().for_each(|p| by_part.entry(p).or_default().push(i as u32));
         }
+        let mut by_port: HashMap<_, Vec<u32>> = HashMap::new();
+        for (i, s) in
+            rows.iter().enumerate().filter(|(_, s)| s.proto == TCP && s.peer_port == 0 && s.local_port != 0)
+        {
+            by_port.entry((s.netns, s.local_port)).or_default().push(i as u32);
+        }
         // Of rows with one number the first.
         let by_id = rows.iter().enumerate().rev().map(|(i, s)| (s.socket_id, i as u32)).collect();
-        Sockets { rows, by_id, by_ends, by_part }
+        Sockets { rows, by_id, by_ends, by_port, by_part }
     }
 
     /// The socket of that number.
@@ -89,6 +99,26 @@ impl Sockets {
         Some(those.all(|place| place == first).then_some(first))
     }
 
+    /// The listener to which a connection came that no process has used: the one with its address, else one for all addresses. `None`: a process has used it,
+    /// or the log has no listener of which a process is known, or those of several.
+    pub fn listener(&self, s: &SocketRow) -> Option<&SocketRow> {
+        if s.proto != TCP || s.pid.is_some() || s.peer_port == 0 {
+            return None;
+        }
+        let there = self.by_port.get(&(s.netns, s.local_port))?.iter().map(|i| &self.rows[*i as usize]);
+        let (own, all): (Vec<&SocketRow>, Vec<&SocketRow>) = there
+            .filter(|l| l.local_addr.is_none() || l.local_addr == s.local_addr)
+            .partition(|l| l.local_addr.is_some());
+        let those = if own.is_empty() { all } else { own };
+        let first = *those.first()?;
+        (first.pid.is_some() && those.iter().all(|l| l.pid == first.pid)).then_some(first)
+    }
+
+    /// Is there a listener at its port?
+    pub fn listens(&self, s: &SocketRow) -> bool {
+        s.proto == TCP && self.by_port.contains_key(&(s.netns, s.local_port))
+    }
+
     /// Those between two ends, in the order of the table.
     pub fn between(&self, proto: i32, own: End, peer: End) -> impl Iterator<Item = &SocketRow> {
         self.by_ends.get(&(proto, own, peer)).into_iter().flatten().map(|i| &self.rows[*i as usize])
@@ -104,5 +134,53 @@ impl Store {
         let sockets = Arc::new(Sockets::new(self.all()?));
         *known = Some(Arc::clone(&sockets));
         Ok(sockets)
+    }
+
+    /// The listener to which this connection came, if no process has used it: it is in that one's accept queue, or was taken and left.
+    pub fn listener_of(&self, s: &SocketRow) -> Result<Option<SocketRow>> {
+        if s.pid.is_some() {
+            return Ok(None);
+        }
+        Ok(self.sockets()?.listener(s).cloned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_without_a_process_came_to_the_only_listener() {
+        let row = |socket_id, addr: Option<&str>, pid, peer_port| SocketRow {
+            socket_id,
+            proto: TCP,
+            local_addr: addr.map(str::to_owned),
+            local_port: 80,
+            peer_port,
+            pid,
+            ..SocketRow::default()
+        };
+        let one = row(9, Some("10.0.0.1"), None, 1234);
+        let of =
+            |rows: &[SocketRow], s: &SocketRow| Sockets::new(rows.to_vec()).listener(s).map(|l| l.socket_id);
+        let all = row(1, None, Some(5), 0);
+        let own = row(2, Some("10.0.0.1"), Some(6), 0);
+        let another = row(3, Some("10.0.0.2"), Some(7), 0);
+        assert_eq!(of(&[all.clone(), another.clone()], &one), Some(1));
+        assert_eq!(of(&[all.clone(), own.clone(), another.clone()], &one), Some(2));
+        assert_eq!(of(&[another], &one), None, "another address");
+        assert_eq!(of(&[own.clone(), row(4, Some("10.0.0.1"), Some(8), 0)], &one), None, "of two processes");
+        assert_eq!(of(&[own.clone(), row(4, Some("10.0.0.1"), None, 0)], &one), None, "one is not known");
+        assert_eq!(
+            of(&[own.clone(), row(4, Some("10.0.0.1"), Some(6), 0)], &one),
+            Some(2),
+            "both of one process"
+        );
+        assert_eq!(
+            of(std::slice::from_ref(&own), &row(9, Some("10.0.0.1"), Some(3), 1234)),
+            None,
+            "a process used it"
+        );
+        assert_eq!(of(&[SocketRow { netns: Some(3), ..own }], &one), None, "elsewhere");
     }
 }

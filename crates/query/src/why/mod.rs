@@ -8,8 +8,10 @@
 //! application's. Rejected: the sum of all lines, in which a burst counts as often as it has writes and a pause once; and to follow the oldest or
 //! the newest byte alone, which in a full pipe is always at its end or always at its beginning.
 
+mod drops;
 mod gather;
 mod line;
+mod meanwhile;
 mod opening;
 mod packets;
 mod sums;
@@ -21,8 +23,10 @@ use crate::app::{Ending, Spread};
 use crate::error::Result;
 use crate::packet::{HandoverKind, PacketDetail};
 use crate::store::Store;
+pub use drops::Drops;
 use gather::Elsewhere;
 use kpat_store::tables::{DeviceRow, SocketRow};
+pub use meanwhile::Meanwhile;
 pub use opening::{Opener, Opening};
 
 /// Where a write's last byte was, or why it was not yet further.
@@ -266,6 +270,10 @@ pub struct Why {
     pub connected: bool,
     /// How it ended, as the sender's states show it.
     pub ending: Ending,
+    /// What the peer's process waited for in the longest time in which it owed an answer; `None`: nothing, or it is not certain.
+    pub meanwhile: Option<Meanwhile>,
+    /// What kernels dropped of what it sent once it was connected.
+    pub drops: Vec<Drops>,
     /// Of the write that was longest between driver and device, where its packet waited then.
     pub waited: Option<Waited>,
     /// What TCP was given that no write in the log has, where none has any: MPTCP's connections are given theirs by its own socket.
@@ -322,6 +330,9 @@ impl Why {
             };
         }
         let meaning = match stage {
+            Stage::Loss if self.drops.iter().any(Drops::no_room) => {
+                "the listener's accept queue was full: its kernel dropped what came, and it had to be sent again"
+            }
             Stage::ReceiveWindow if self.peer.is_none() => {
                 "the peer's receive window was full; whether its application had left data unread, its own log would tell"
             }
@@ -416,8 +427,13 @@ pub fn why(hosts: &[Host<'_>], at: usize, socket: &SocketRow, progress: Progress
         why.opening = opening;
         why.refused |= !why.opening.refusals.is_empty() && !why.connected;
     }
+    if gathered.again > gathered.syns_again || far.is_none() && why.connected {
+        let bytes = gathered.given_bytes.max(sender.sent_bytes);
+        why.drops = drops::find(hosts, at, &sender, bytes, sender.first_ns..=i64::MAX)?;
+    }
     why.host = at;
     if let Some((end, clock)) = far {
+        why.meanwhile = meanwhile::find(hosts[end.host].store, &end.socket)?;
         (why.peer, why.peer_host) = (Some(end.socket), end.host);
         why.clock = (clock != Clock::default()).then_some(clock);
     }

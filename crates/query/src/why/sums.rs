@@ -112,6 +112,8 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, b
         refused: g.writes.is_empty() && g.reset_ns.is_some() && !g.connected,
         connected: g.connected,
         ending: g.ending.clone(),
+        meanwhile: None,
+        drops: Vec::new(),
         waited: None,
         unwritten_bytes: if g.writes.is_empty() { g.given_bytes } else { 0 },
         fq_paces: g.fq_paces,
