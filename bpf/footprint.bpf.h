@@ -75,26 +75,23 @@ static __always_inline struct header_offsets header_offsets(struct sk_buff *skb)
 
 /*
  * A driver has set where the link header is, by eth_type_trans(), and the network header has no place yet, or still that of a header which a virtual device
- * took off, before the link header (PPP, L2TP, batman-adv): it begins where the data do. Where a device's frames have no link header (PPP), that
+ * took off, before the link header (PPP, L2TP, batman-adv): it begins where the data do. Where the frames of this `type` of device have no link header (PPP), that
  * is where theirs would be.
  */
-static __always_inline u16 network_in_data(struct sk_buff *skb, u64 head, u16 mac, u16 network)
+static __always_inline u16 network_in_data(u64 data, u16 mac, u16 network, u16 type)
 {
-	u64 at = kread_ptr(skb, data) - head, dev;
-	u16 type;
-
-	if (at == mac + 14 || (!network && at > mac && at >= mac + 14 && at <= mac + 64))
-		return at;
-	dev = kread_ptr(skb, dev);
-	if (at != mac || !kernel_address(dev))
-		return network;
-	type = kread((struct net_device *)dev, type);
-	return type == ARPHRD_PPP || type == ARPHRD_RAWIP ? at : network;
+	if (data == mac + 14 || (!network && data > mac && data >= mac + 14 && data <= mac + 64))
+		return data;
+	return data == mac && (type == ARPHRD_PPP || type == ARPHRD_RAWIP) ? data : network;
 }
 
-__noinline u64 received_at(u64 skb, u64 head, u64 mac, u64 network)
+__noinline u64 received_at(u64 at, u64 head, u64 mac, u64 network)
 {
-	return network_in_data((struct sk_buff *)skb, head, mac, network);
+	struct sk_buff *skb = (struct sk_buff *)at;
+	u64 dev = kread_ptr(skb, dev);
+	u16 type = kernel_address(dev) ? kread((struct net_device *)dev, type) : 0;
+
+	return network_in_data(kread_ptr(skb, data) - head, mac, network, type);
 }
 
 static __always_inline bool only_driver_saw(struct header_offsets h)
@@ -304,7 +301,7 @@ __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct header_offsets h = header_offsets(skb);
 	u16 mac = h.mac, nh, th = h.transport, proto;
-	u32 start, n, end = kread(skb, end), tail = kread(skb, tail), gso;
+	u32 start, n, gso;
 	struct kp_footprint *r;
 	u8 ctx = current_context();
 	struct sock *sk;
@@ -312,12 +309,12 @@ __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 
 	if (!ctl)
 		return 0;
+	locate(skb, &w);
 	/* not headers_of(): the deepest way of calls ends here, and has no stack for one more */
 	if (only_driver_saw(h))
-		h.network = network_in_data(skb, head, mac, h.network);
+		h.network = network_in_data(kread_ptr(skb, data) - head, mac, h.network, w.link_type);
 	nh = h.network;
 	proto = nh && nh != UNSET_HEADER ? ethertype(h, head) : 0;
-	locate(skb, &w);
 	wireless_link(skb, head, nh, &mac, &w.link_type);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
@@ -343,10 +340,11 @@ __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 			r->ip_proto = kread((struct sock *)(sk), sk_protocol);
 	}
 	r->len = length_from(skb, head + start);
-	gso = segments((struct skb_shared_info *)(head + end));
+	gso = segments((struct skb_shared_info *)(head + kread(skb, end)));
 	r->gso_size = gso;
 	r->gso_segs = gso >> 16;
-	n = tail > start ? tail - start : 0;
+	n = kread(skb, tail);
+	n = n > start ? n - start : 0;
 	if (n > KP_HEADER_BYTES || start == UNSET_HEADER)
 		n = start == UNSET_HEADER ? 0 : KP_HEADER_BYTES;
 	r->header_len = n;
