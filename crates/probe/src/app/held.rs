@@ -69,7 +69,7 @@ mod tests {
             listener(socket(2, 9, 80)),
             listener(socket(3, 9, 81)),
         ]);
-        let mut told = |r: &SocketRecord, all: &mut Listeners| -> Vec<u64> {
+        let told = |r: &SocketRecord, all: &mut Listeners| -> Vec<u64> {
             all.take(r).iter().map(|l| l.socket.cookie).collect()
         };
         assert_eq!(told(&socket(10, 9, 82), &mut all), [0; 0], "another port");
