@@ -137,9 +137,9 @@ fn namespaces_of_processes_are_named_before_and_while_it_is_recorded() {
     for device in ["lo", "d0", "d1", &format!("n{far}")] {
         assert!(found.iter().any(|d| d.1 == device), "{device} {found:?}");
     }
-    // Other tests' namespaces may have come and gone too fast.
-    let lost = info["losses"].as_array().expect("losses").iter();
-    assert_eq!(lost.filter(|l| l["cause"] != "namespace-unread").count(), 0, "{info}");
+    // Other tests' namespaces may have come and gone too fast, and the kernel may have run no programs for some of what they did.
+    let mut lost = info["losses"].as_array().expect("losses").iter();
+    assert!(lost.all(|l| l["cause"] == "namespace-unread" || l["cause"] == "not-run"), "{info}");
 
     let log = p.path("x.kpat");
     assert!(kpat(&["integrate", &file, "-o", &log]).status.success());
