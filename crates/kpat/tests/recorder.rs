@@ -410,7 +410,8 @@ fn capabilities_are_enough_and_a_missing_one_is_named() {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let v: Value = serde_json::from_str(&text[text.find("\n{").expect("JSON")..]).expect("JSON");
     assert_eq!((v["packets"].as_u64(), v["captures"][0]["frames"].as_u64()), (Some(10), Some(10)), "{v}");
-    assert_eq!(v["losses"].as_array().map(Vec::len), Some(0), "{v}");
+    // What others do may be handled without programs.
+    assert!(v["losses"].as_array().expect("losses").iter().all(|l| l["cause"] == "not-run"), "{v}");
 
     // and with what other namespaces take, from outside
     std::fs::remove_file(&file).expect("the log");
