@@ -236,14 +236,15 @@ def integrate(out: Path, facts: dict, add, may_miss: float = 0.0) -> tuple[int, 
             # An interrupt can come while a probe's program runs; what it then hits is counted, and cannot be had.
             losses = {cause: sum(x["count"] for x in d["losses"] if x["cause"] == cause) for cause in {x["cause"] for x in d["losses"]}}
             recursion, open_still = losses.get("recursion", 0), losses.get("no-return", 0)
+            not_run = losses.get("not-run", 0)
             share = recursion / max(records, 1)
             # On a shared host those of other tests come and go. That the scenario's own are known is asked of its packets.
-            allowed = {"namespace-unread": not facts.get("in_guest", True), "recursion": share <= max(may_miss, MISSED.get(facts["mechanism"], MISSED_ELSE)), "no-return": open_still <= recursion + OPEN_AT_END}
+            allowed = {"namespace-unread": not facts.get("in_guest", True), "not-run": not facts.get("in_guest", True), "recursion": share <= max(may_miss, MISSED.get(facts["mechanism"], MISSED_ELSE)), "no-return": open_still <= recursion + OPEN_AT_END}
             bad = {cause: n for cause, n in losses.items() if not allowed.get(cause)}
             add(f"the record{' of ' + d['name'] if several else ''} lost nothing", not bad, f"lost: {bad}")
             lost += sum(losses.get(cause, 0) for cause in ("ring-full", "packet-table-full", "disk"))
             missed = max(missed, share)
-            lacking_calls += recursion + open_still
+            lacking_calls += recursion + open_still + not_run
         return lost, missed, lacking_calls
     except (Refusal, ValueError) as e:
         add("kpat integrate ends with 0", False, str(e))

@@ -18,7 +18,7 @@ from pathlib import Path
 from kpatlab import cache, guest, kernel, play
 from kpatlab.cache import LAB
 from kpatlab.topology import wait_for
-from tests.place import own, sh
+from tests.place import lost, own, sh
 
 STREAMS = [sys.executable, str(LAB / "tools/streams.py")]
 PATH = [sys.executable, str(LAB / "tools/path.py")]
@@ -131,7 +131,7 @@ class Judge:
         self.assertEqual({p: w[-1] for p, w in written.items()}, {p: r[-1] for p, r in read.items()})
         info = json.loads(sh(self.kpat, "info", out, "--json").stdout)
         # an interrupt within a program: the kernel runs none for what it does meanwhile; a call that is not over when the recording is
-        self.assertEqual([x for x in info["losses"] if x["cause"] not in ("recursion", "no-return")], [])
+        self.assertEqual([x for x in lost(self, info) if x["cause"] not in ("recursion", "no-return")], [])
         packets = json.loads(sh(self.kpat, "packet", f"1-{info['rows']['packet']}", out, "--json", "--no-calls", seconds=300).stdout)["packets"]
         # of each connection: the bytes that packets carried
         seen = {p: set() for p in written}
