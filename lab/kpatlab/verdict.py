@@ -239,7 +239,8 @@ def integrate(out: Path, facts: dict, add, may_miss: float = 0.0) -> tuple[int, 
             not_run = losses.get("not-run", 0)
             share = recursion / max(records, 1)
             # On a shared host those of other tests come and go. That the scenario's own are known is asked of its packets.
-            allowed = {"namespace-unread": not facts.get("in_guest", True), "not-run": not facts.get("in_guest", True), "recursion": share <= max(may_miss, MISSED.get(facts["mechanism"], MISSED_ELSE)), "no-return": open_still <= recursion + OPEN_AT_END}
+            shared = not facts.get("in_guest", True)
+            allowed = {"namespace-unread": shared, "not-run": shared, "recursion": share <= max(may_miss, MISSED.get(facts["mechanism"], MISSED_ELSE)), "no-return": open_still <= recursion + OPEN_AT_END}
             bad = {cause: n for cause, n in losses.items() if not allowed.get(cause)}
             add(f"the record{' of ' + d['name'] if several else ''} lost nothing", not bad, f"lost: {bad}")
             lost += sum(losses.get(cause, 0) for cause in ("ring-full", "packet-table-full", "disk"))

@@ -8,7 +8,7 @@ import sys
 import unittest
 
 from kpatlab import cache, look, play
-from tests.place import begun, own, sh
+from tests.place import begun, joined, sh
 
 CLIENT, SERVER = "10.97.1.1", "10.97.1.2"
 LATE, SILENT, UNREAD, NOTHING, ABORTS, ABORTED, DROPS = range(8001, 8008)
@@ -62,11 +62,7 @@ print(json.dumps(said))
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Answers(unittest.TestCase):
     def test_what_one_request_waited_for_and_how_its_connection_ended(self):
-        client, server = own(self, "answ", "cs", os.environ.get("KPAT_KEEP_ANSWERS"))
-        sh("ip", "-n", client, "link", "add", "c0", "type", "veth", "peer", "name", "s0", "netns", server)
-        for ns, dev, address in ((client, "c0", CLIENT), (server, "s0", SERVER)):
-            sh("ip", "-n", ns, "addr", "add", f"{address}/24", "dev", dev)
-            sh("ip", "-n", ns, "link", "set", dev, "up")
+        client, server = joined(self, "answ", "v0", CLIENT, SERVER, os.environ.get("KPAT_KEEP_ANSWERS"))
         redirected = "; ".join(f"tcp dport {port} redirect to :{port + 1000}" for port in range(LATE, DROPS + 1))
         sh("ip", "netns", "exec", server, "nft", f"table ip t {{ chain p {{ type nat hook prerouting priority -100; {redirected}; }}; }}")
         begun(self, "serve", ["ip", "netns", "exec", server, sys.executable, "-c", SERVE])

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 from kpatlab import cache, look, play
-from tests.place import begun, own, sh
+from tests.place import begun, joined, sh
 
 CLIENT, SERVER = "10.96.1.1", "10.96.1.2"
 PROXY, SPLIT, UPSTREAM, FULL, ASKED, LOST = range(8001, 8007)
@@ -108,12 +108,7 @@ print(json.dumps(said))
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Hosting(unittest.TestCase):
     def test_whose_listeners_are_and_what_waits_behind_them(self):
-        client, server = own(self, "host", "cs", os.environ.get("KPAT_KEEP_HOSTING"))
-        sh("ip", "-n", client, "link", "add", "c0", "type", "veth", "peer", "name", "s0", "netns", server)
-        for ns, dev, address in ((client, "c0", CLIENT), (server, "s0", SERVER)):
-            for device in ("lo", dev):
-                sh("ip", "-n", ns, "link", "set", device, "up")
-            sh("ip", "-n", ns, "addr", "add", f"{address}/24", "dev", dev)
+        client, server = joined(self, "host", "v0", CLIENT, SERVER, os.environ.get("KPAT_KEEP_HOSTING"))
         # The first acknowledgement is the handshake's last segment.
         rules = f"""counter sent {{ }}; chain o {{ type filter hook output priority 0;
             tcp sport {LOST} tcp flags & (syn | rst | ack) == ack limit rate 1/hour burst 1 packets drop;

@@ -59,8 +59,7 @@ pub fn listeners(all: &[NetnsRef], until: Instant) -> Vec<Listener> {
     }
     let held = |(inode, socket): (u32, SocketRecord)| {
         let pid = holders.get(&inode)?.2;
-        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-        let process = Process { at: socket.at, pid, tgid: pid, comm: comm.trim_end_matches('\n').to_owned() };
+        let process = Process { at: socket.at, pid, tgid: pid, comm: processes::name_of(pid)? };
         Some(Listener { socket: SocketRecord { pid, ..socket }, process })
     };
     found.into_iter().filter_map(held).collect()

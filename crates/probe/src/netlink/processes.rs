@@ -21,10 +21,15 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+/// What a process is called; `None`: it has ended.
+pub(super) fn name_of(pid: u32) -> Option<String> {
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(comm.trim_end_matches('\n').to_owned())
+}
+
 /// `pid 1234 (nginx)`.
 pub(super) fn label(pid: u32) -> String {
-    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    format!("pid {pid} ({})", comm.trim_end_matches('\n'))
+    format!("pid {pid} ({})", name_of(pid).unwrap_or_default())
 }
 
 /// The process that a label of [`label`]'s stands for.

@@ -4,6 +4,7 @@
 //! A dropped packet is the socket's if it has its ports and a number within what it sent. Rejected: its addresses, which are others where a packet was
 //! translated, or hashes.
 
+use super::opening::{RST, SYN};
 use crate::app::connections::Host;
 use crate::error::Result;
 use crate::store::Store;
@@ -13,9 +14,6 @@ use kpat_store::tables::{EventRow, FootprintRow, SocketRow};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
-/// Of the flags (RFC 9293, section 3.1).
-const SYN: i64 = 2;
-const RST: i64 = 4;
 /// Of include/net/dropreason-core.h, from 6.14 on; before, the kernel does not say why.
 const NO_ROOM: &str = "TCP_LISTEN_OVERFLOW";
 /// Packets of a log beyond these are not looked at.

@@ -17,7 +17,7 @@ const STEP: u64 = 1 << 16;
 const BY_FQ: i32 = 2;
 const FROM_NETWORK: i32 = Crossing::FromNetwork as i32;
 /// TCP_ESTABLISHED, TCP_SYN_SENT, TCP_SYN_RECV of include/net/tcp_states.h: neither end has closed it.
-const SYN_SENT: i32 = 2;
+pub(super) const SYN_SENT: i32 = 2;
 const OPEN: [i32; 3] = [1, SYN_SENT, 3];
 /// TCP_SYN_SENT, TCP_SYN_RECV, TCP_CLOSE, TCP_LISTEN, TCP_NEW_SYN_RECV: it is not, or no more.
 const UNCONNECTED: [i32; 5] = [SYN_SENT, 3, 7, 10, 12];

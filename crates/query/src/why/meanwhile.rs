@@ -4,6 +4,7 @@
 //! Rejected: the wait with the longest common time. A process that serves several waits for several, and for which of them this answer had to wait is
 //! not in the log.
 
+use super::gather::SYN_SENT;
 use crate::app::{Moment, in_order};
 use crate::error::{Error, Result};
 use crate::store::Store;
@@ -12,8 +13,6 @@ use kpat_store::NULL;
 use kpat_store::tables::{AppEventRow, SocketRow};
 use std::collections::{HashMap, HashSet};
 
-/// TCP_SYN_SENT of include/net/tcp_states.h.
-const SYN_SENT: i32 = 2;
 /// A process with more sockets in that time serves many.
 const MOST: usize = 256;
 

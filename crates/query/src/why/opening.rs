@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// Of the flags (RFC 9293, section 3.1).
-const SYN: i64 = 2;
-const RST: i64 = 4;
+pub(super) const SYN: i64 = 2;
+pub(super) const RST: i64 = 4;
 const ACK: i64 = 16;
 /// A listener answers within this time. The same for the socket that connects: it
 /// says so when its SYN is about to be made, and its last state may be older than what ended it.

@@ -51,8 +51,7 @@ pub(super) fn waited(store: &Store, writes: &[WriteLine]) -> Result<Option<Waite
         waits.filter(|h| kinds.contains(&h.kind) && h.from_ns >= left_ns).max_by_key(|h| h.wait_ns);
     let Some(h) = longest.filter(|h| h.wait_ns * 2 > wire_ns) else { return Ok(None) };
     let at = detail.footprints.iter().rev().find(|f| f.at_ns <= h.from_ns && f.ifindex.is_some());
-    let devices: Vec<DeviceRow> = store.all()?;
     let is = |d: &&DeviceRow| at.is_some_and(|f| f.ifindex == Some(d.ifindex) && f.netns == Some(d.netns));
-    let device = devices.iter().rev().find(is).cloned();
+    let device = store.devices.iter().rev().find(is).cloned();
     Ok(Some(Waited { packet, kind: h.kind, ns: h.wait_ns, of_ns: wire_ns, device }))
 }
