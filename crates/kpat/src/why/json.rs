@@ -34,7 +34,7 @@ pub fn stages_of(w: &Why) -> Vec<Value> {
         json!({
             "stage": s.stage.name(), "ns": s.ns.round() as i64, "share": w.share(s), "low_ns": low.round() as i64, "high_ns": high.round() as i64,
             "writes": s.of_writes.count, "of_writes_ns": spread(&s.of_writes), "longest_write": s.longest,
-            "known_by": s.stage.records(), "meaning": w.meaning(s.stage),
+            "known_by": w.records(s.stage), "meaning": w.meaning(s.stage),
         })
     };
     w.stages.iter().map(stage).collect()
@@ -80,7 +80,7 @@ pub fn value(logs: &[OfDevice], w: &Why) -> Value {
         "clock": w.clock.as_ref().map(|c| json!({"offset_ns": c.offset_ns, "bound_ns": c.bound_ns})),
         "start_boot_ns": log.start_ns(), "from_ns": w.from_ns, "to_ns": w.to_ns, "whole_ns": w.whole_ns(),
         "stages": rows, "writes": w.writes(), "left_out": w.left_out, "ends": ends, "write_bytes": spread(&w.write_bytes),
-        "took_ns": spread(&w.took_ns), "slowest": w.slowest.iter().map(line).collect::<Vec<_>>(),
+        "took_ns": spread(&w.took_ns), "slowest": w.slowest.iter().map(line).collect::<Vec<_>>(), "asked": w.asked.as_ref().map(line), "peers": w.peers,
         "pauses": w.pauses, "answered": w.answered, "tcp_states": w.states, "repairs_ns": w.repairs_ns, "sent_again": w.again,
         "syns_again": w.syns_again, "refused": w.refused, "connected": w.connected, "unwritten_bytes": w.unwritten_bytes, "opening": opening(logs, w), "error": w.sender.error.map(app::errno),
         "ending": ending(&w.ending), "until_answer": w.until_answer,

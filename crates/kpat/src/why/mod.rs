@@ -7,9 +7,10 @@ use crate::listing::Listing;
 use crate::open::{self, Device, Integrated, OfDevice};
 use crate::output::{Meter, Output, usage};
 use anyhow::bail;
+use kpat_query::PacketDetail;
 use kpat_query::app;
 use kpat_query::why::{self, Host};
-use kpat_store::tables::SocketRow;
+use kpat_store::tables::{PacketRow, SocketRow};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,7 +19,7 @@ use std::process::ExitCode;
     override_usage = "kpat why [OPTIONS] [SOCKET] <X.kpat>\n       kpat why [OPTIONS] --packet <ID> <X.kpat>\n       kpat why [OPTIONS] --frame <[CAPTURE:]NUMBER> <X.kpat>"
 )]
 pub struct Args {
-    /// The socket that writes, by its number in `kpat app`, and the integrated log [default: the TCP socket that wrote most]
+    /// The socket that writes, by its number in `kpat app`, and the integrated log [default: the TCP socket that wrote most; where there is none, that of any other protocol]
     #[arg(value_names = ["SOCKET", "X.kpat"], num_args = 1..=2, required = true)]
     words: Vec<String>,
     /// The socket that wrote the data in this packet
@@ -34,7 +35,7 @@ pub struct Args {
 }
 
 const NOTHING: &str =
-    "this log has no TCP connection of an application; record it with `kpat record -p path,app`";
+    "this log has no application that wrote to a socket; record it with `kpat record -p path,app`";
 const TCP: i32 = 6;
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
@@ -56,21 +57,33 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let logs = open::each_device(path, &Device::default())?;
     let hosts: Vec<Host<'_>> =
         logs.iter().map(|l| Host { store: &l.log, boot_id: l.log.manifest.log.boot_id.clone() }).collect();
-    let (at, socket) = match (named, id) {
+    let (at, socket, packet) = match (named, id) {
         (true, _) => {
             let at = place(path, &logs, &args.device)?;
-            (at, of_packet(&logs[at].log, args, out)?)
+            let (socket, packet) = of_packet(&logs[at].log, args, out)?;
+            (at, socket, Some(packet))
         }
-        (false, id) => chosen(path, &logs, &args.device, id)?,
+        (false, id) => {
+            let (at, socket) = chosen(path, &logs, &args.device, id)?;
+            (at, socket, None)
+        }
     };
+    if socket.proto != TCP && logs[at].log.table::<PacketRow>()?.rows() == 0 {
+        bail!(
+            "socket {} is {}, whose datagrams are followed from packet to packet, and this log has none; record with `kpat record -p path,app`",
+            socket.socket_id,
+            app::protocol(socket.proto)
+        );
+    }
     let mut meter = Meter::default();
-    let found = why::why(&hosts, at, &socket, &mut |done, parts| {
+    let found = why::why(&hosts, at, &socket, packet.as_ref(), &mut |done, parts| {
         out.progress(&mut meter, "following writes", done, parts);
         true
     })?;
     out.clear_progress();
     let Some(found) = found else {
-        bail!("neither end of the connection of socket {} has a write in the log", socket.socket_id)
+        let ends = if socket.proto == TCP { "neither end of the connection of" } else { "no call of" };
+        bail!("{ends} socket {} has a write in the log", socket.socket_id)
     };
     if (found.host, found.sender.socket_id) != (at, socket.socket_id) {
         out.say(&format!(
@@ -98,18 +111,18 @@ fn place(path: &Path, logs: &[OfDevice], device: &Device) -> anyhow::Result<usiz
     Ok(logs.iter().position(|l| l.log.dir == one.dir).unwrap_or(0))
 }
 
-fn of_packet(log: &Integrated, args: &Args, out: &Output) -> anyhow::Result<SocketRow> {
+fn of_packet(log: &Integrated, args: &Args, out: &Output) -> anyhow::Result<(SocketRow, PacketDetail)> {
     let packet = match (args.packet, &args.frame) {
         (Some(id), _) => id,
         (None, frame) => crate::packet::by_frame(log, frame.as_deref().unwrap_or_default(), out)?,
     };
-    let found = why::socket_of_packet(log, &log.packet(packet)?)?;
-    found.ok_or_else(|| {
-        anyhow::anyhow!("packet {packet} belongs to no TCP connection whose socket is in the log")
-    })
+    let detail = log.packet(packet)?;
+    let found = why::socket_of_packet(log, &detail)?;
+    let found = found.ok_or_else(|| anyhow::anyhow!("no socket in the log wrote or read packet {packet}"))?;
+    Ok((found, detail))
 }
 
-/// The TCP socket with this number, or the one that wrote most, on this device or on any; and whose it is.
+/// The socket with this number, or the one that wrote most, of TCP if there is one, on this device or on any; and whose it is.
 fn chosen(
     path: &Path,
     logs: &[OfDevice],
@@ -122,17 +135,14 @@ fn chosen(
         all.extend(l.log.all::<SocketRow>()?.into_iter().map(|s| (at, s)));
     }
     let Some(id) = id else {
-        let most = all.into_iter().filter(|(_, s)| s.proto == TCP).max_by_key(|(_, s)| s.sent_bytes);
+        let most = all.into_iter().filter(|(_, s)| s.proto == TCP || s.sent_bytes > 0);
+        let most = most.max_by_key(|(_, s)| (s.proto == TCP, s.sent_bytes));
         return most.ok_or_else(|| usage(NOTHING));
     };
     let mut those: Vec<(usize, SocketRow)> = all.into_iter().filter(|(_, s)| s.socket_id == id).collect();
-    match (those.len(), those.first().map(|(_, s)| s.proto)) {
-        (0, _) => Err(usage(format!("the log has no socket {id}; kpat app {} lists them", path.display()))),
-        (1, Some(proto)) if proto != TCP => Err(usage(format!(
-            "socket {id} is {}; only a TCP connection can be followed byte by byte",
-            app::protocol(proto)
-        ))),
-        (1, _) => Ok(those.remove(0)),
+    match those.len() {
+        0 => Err(usage(format!("the log has no socket {id}; kpat app {} lists them", path.display()))),
+        1 => Ok(those.remove(0)),
         _ => {
             let names: Vec<&str> = those.iter().map(|(at, _)| logs[*at].name.as_str()).collect();
             Err(usage(format!(

@@ -61,12 +61,21 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
     table(w, listing, out)?;
     out.line(&Line::new())?;
     let mut notes = Pairs::new();
-    for l in w.slowest.iter().take(1) {
+    for (name, l) in w.asked.iter().map(|l| ("this one", l)).chain(w.slowest.first().map(|l| ("slowest", l)))
+    {
         let at = seconds(l.from_ns.saturating_sub(log.start_ns()));
         let took = duration(l.to_ns - l.from_ns);
-        let packet = l.packet.map(|p| format!(", its last byte in packet {p}")).unwrap_or_default();
+        let carried = match (name, w.is_of_datagrams()) {
+            ("slowest", false) => ", its last byte in packet",
+            _ => ", packet",
+        };
+        let packet = l.packet.map(|p| format!("{carried} {p}")).unwrap_or_default();
         let what = format!("write {} of {}{packet}", l.number, bytes(l.bytes as u64));
-        notes.add("slowest", format!("{what}, at {at} s: {took}: {}", stages(&l.stages)));
+        let (way, ended) = (stages(&l.stages), ended(l.end));
+        notes.add(
+            name,
+            format!("{what}, at {at} s: {took}{}{way}{ended}", if way.is_empty() { "" } else { ": " }),
+        );
     }
     if let Some(m) = w.meanwhile.as_ref().filter(|m| m.ns * 10 > m.of_ns) {
         notes.add("meanwhile", meanwhile(logs, w, m));
@@ -74,13 +83,30 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
     for (n, d) in w.drops.iter().take(MOST_DROPS).enumerate() {
         notes.add(if n == 0 { "dropped" } else { "" }, dropped(logs, d));
     }
-    let held =
-        format!("kpat app --socket {}: what TCP itself was waiting for, by its state", w.sender.socket_id);
+    let what = match w.is_of_datagrams() {
+        true => "its calls, and how long it waited for answers",
+        false => "what TCP itself was waiting for, by its state",
+    };
+    let held = format!("kpat app --socket {}: {what}", w.sender.socket_id);
     notes.line("see also", Line::of(held, Style::Faint));
     for (n, text) in unknown(w).into_iter().enumerate() {
         notes.line(if n == 0 { "not known" } else { "" }, Line::of(text, Style::Faint));
     }
     out.lines(&notes.render(out.width))
+}
+
+/// How a write's line ended, where not by being read.
+fn ended(end: End) -> &'static str {
+    match end {
+        End::Read => "",
+        End::Acknowledged => "; then it was acknowledged",
+        End::Readable => "; then it could be read",
+        End::Open => "; it was not over when the log ended",
+        End::Reset => "; then the connection was reset",
+        End::Unseen => "; the rest is not in the log",
+        End::Sent => "; then it left this host",
+        End::Dropped => "; then it was dropped",
+    }
 }
 
 fn percent(share: f64) -> String {
@@ -106,7 +132,7 @@ fn ends(logs: &[OfDevice], w: &Why) -> String {
     };
     format!(
         "{own} > {}; socket {} ({}) > {peer}",
-        far.unwrap_or_default(),
+        far.unwrap_or_else(|| plural(w.peers, "other end")),
         w.sender.socket_id,
         user(w.host, &w.sender)
     )
@@ -235,6 +261,7 @@ fn writes(w: &Why) -> String {
         true if read == w.writes() => "until read".to_owned(),
         true if read == 0 => "none was seen read; waiting".to_owned(),
         true => format!("{} seen read; until read, or waiting", count(read)),
+        false if w.is_of_datagrams() => "until this host's driver had it".to_owned(),
         false => "until acknowledged".to_owned(),
     };
     let mut text = format!(
@@ -244,6 +271,10 @@ fn writes(w: &Why) -> String {
         duration(median(&w.took_ns)),
         duration(w.took_ns.max)
     );
+    let dropped = w.ends[End::Dropped as usize];
+    if dropped > 0 {
+        text += &format!("; {} dropped", count(dropped));
+    }
     if w.left_out > 0 {
         text += &format!("; the {} behind them were left out", count(w.left_out));
     }
@@ -285,7 +316,7 @@ fn table(w: &Why, listing: &Listing, out: &Output) -> anyhow::Result<()> {
             plain(if s.of_writes.count > 0 { count(s.of_writes.count) } else { String::new() }),
             time(s.of_writes.quantile(0.5)),
             time((s.of_writes.count > 0).then_some(s.of_writes.max)),
-            (s.stage.records().into(), Style::Faint),
+            (w.records(s.stage).into(), Style::Faint),
         ]);
     }
     listing.print(table, out)?;
@@ -317,8 +348,13 @@ fn unknown(w: &Why) -> Vec<String> {
     };
     let has = |stage: Stage| w.stages.iter().any(|s| s.stage == stage);
     let ended = |e: End| w.ends[e as usize];
+    let datagrams = w.is_of_datagrams();
     say(
-        w.peer.is_none(),
+        w.peer.is_none() && datagrams,
+        "what became of it behind this host's driver: no socket of this log read it".into(),
+    );
+    say(
+        w.peer.is_none() && !datagrams,
         "the other end is not in this log, or its clock cannot be related: driver, wire, the peer's stack and its application are one, until the acknowledgement".into(),
     );
     say(has(Stage::Wire), "when the card had sent a packet: driver and wire are one".into());
@@ -328,7 +364,7 @@ fn unknown(w: &Why) -> Vec<String> {
     );
     say(w.answered > 0, "whether the application had to wait for what it read before it wrote again".into());
     say(
-        w.states == 0,
+        w.states == 0 && !datagrams,
         "TCP's state: the log has none of this socket, so what kept bytes in it is undecided".into(),
     );
     say(
@@ -356,7 +392,14 @@ fn unknown(w: &Why) -> Vec<String> {
         ),
     );
     say(
-        ended(End::Unseen) > 0,
+        ended(End::Unseen) > 0 && datagrams,
+        format!(
+            "what became of {}: which packet, or which read, is theirs is not known",
+            plural(ended(End::Unseen), "write")
+        ),
+    );
+    say(
+        ended(End::Unseen) > 0 && !datagrams,
         format!("when {} ended that later reads passed by", plural(ended(End::Unseen), "write")),
     );
     say(ended(End::Readable) > 0, "when the peer's application read: the log has no read of it".into());

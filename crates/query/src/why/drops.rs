@@ -11,7 +11,7 @@ use crate::store::Store;
 use kpat_model::EventKind;
 use kpat_store::NULL;
 use kpat_store::tables::{EventRow, FootprintRow, SocketRow};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
 /// Of include/net/dropreason-core.h, from 6.14 on; before, the kernel does not say why.
@@ -69,22 +69,45 @@ pub(super) fn find(
             let counts = s.payload > 0 || dropped[&packet].iter().any(|d| is_no_room(host.store, d.0));
             s.flags & (SYN | RST) == 0 && counts && (0..=bytes + 1).contains(&offset)
         };
-        let mut by: BTreeMap<(i64, i64), (u64, i64)> = BTreeMap::new();
-        for packet in of_ports(host.store, sender, &dropped, &window, own)? {
-            for cause in &dropped[&packet] {
-                let known = by.entry(*cause).or_insert((0, packet));
-                known.0 += 1;
-                known.1 = known.1.min(packet);
-            }
-        }
-        out.extend(by.into_iter().map(|((reason, place), (drops, packet))| {
-            let event = EventRow { kind: EventKind::Drop as i32, a: reason, b: place, ..EventRow::default() };
-            let said = host.store.explain(event);
-            Drops { host: n, reason: said.reason, place: said.place, drops, packet }
-        }));
+        let packets = of_ports(host.store, sender, &dropped, &window, own)?;
+        by_cause(host.store, n, &packets, &dropped, &mut out);
     }
     out.sort_by_key(|d| std::cmp::Reverse(d.drops));
     Ok(out)
+}
+
+/// The same of these packets of the host at place `at`.
+pub(super) fn of_packets(store: &Store, at: usize, packets: &BTreeSet<i64>) -> Result<Vec<Drops>> {
+    let mut out = Vec::new();
+    if !packets.is_empty() {
+        let dropped = dropped(store, &(i64::MIN..=i64::MAX))?;
+        let those: Vec<i64> = packets.iter().copied().filter(|p| dropped.contains_key(p)).collect();
+        by_cause(store, at, &those, &dropped, &mut out);
+    }
+    out.sort_by_key(|d| std::cmp::Reverse(d.drops));
+    Ok(out)
+}
+
+fn by_cause(
+    store: &Store,
+    at: usize,
+    packets: &[i64],
+    dropped: &HashMap<i64, Vec<(i64, i64)>>,
+    out: &mut Vec<Drops>,
+) {
+    let mut by: BTreeMap<(i64, i64), (u64, i64)> = BTreeMap::new();
+    for packet in packets {
+        for cause in &dropped[packet] {
+            let known = by.entry(*cause).or_insert((0, *packet));
+            known.0 += 1;
+            known.1 = known.1.min(*packet);
+        }
+    }
+    out.extend(by.into_iter().map(|((reason, place), (drops, packet))| {
+        let event = EventRow { kind: EventKind::Drop as i32, a: reason, b: place, ..EventRow::default() };
+        let said = store.explain(event);
+        Drops { host: at, reason: said.reason, place: said.place, drops, packet }
+    }));
 }
 
 /// Reasons and places by packet, once for each drop.

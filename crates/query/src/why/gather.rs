@@ -10,7 +10,7 @@ use kpat_store::tables::*;
 use std::collections::VecDeque;
 
 /// Writes that are looked at, from the first on.
-const MOST_WRITES: usize = 1 << 18;
+pub(super) const MOST_WRITES: usize = 1 << 18;
 /// Rows between two words of how far it has got.
 const STEP: u64 = 1 << 16;
 /// SK_PACING_FQ of include/net/sock.h.
@@ -78,6 +78,8 @@ pub(super) struct Gathered {
     /// When the sender read something of the other direction, and the peer wrote it.
     pub reads: Vec<i64>,
     pub answers: Vec<i64>,
+    /// When a datagram was dropped for which no answer could come.
+    pub unanswered: Vec<i64>,
     /// Without overlap, with how many records are missing.
     pub gaps: Vec<(i64, i64)>,
     /// Bytes that came only after having been sent again: when, and which. In order of time.
@@ -137,6 +139,15 @@ impl Gathered {
             first.is_some_and(|at| self.answers.first().is_none_or(|answer| at <= *answer))
         };
         self.handshake().is_some() || !self.peer_connects && wrote_first()
+    }
+
+    /// Records are missing, of those that come in order of time.
+    pub fn gap(&mut self, g: &GapRow) {
+        self.lost += g.lost.max(0) as u64;
+        match self.gaps.last_mut().filter(|last| last.1 >= g.from_ns) {
+            Some(last) => last.1 = last.1.max(g.to_ns),
+            None => self.gaps.push((g.from_ns, g.to_ns)),
+        }
     }
 
     /// Nobody has read anything of it, nor written an answer, as far as the log can tell.
@@ -339,13 +350,7 @@ pub(super) fn gather(
                     }
                 }
             }
-            Moment::Gap(g) => {
-                out.lost += g.lost.max(0) as u64;
-                match out.gaps.last_mut().filter(|last| last.1 >= g.from_ns) {
-                    Some(last) => last.1 = last.1.max(g.to_ns),
-                    None => out.gaps.push((g.from_ns, g.to_ns)),
-                }
-            }
+            Moment::Gap(g) => out.gap(g),
         }
         Ok(())
     };

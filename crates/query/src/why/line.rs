@@ -21,6 +21,7 @@ pub(super) enum Piece {
 const AT_ONCE_NS: i64 = 200_000;
 
 /// Ends of the pieces of a line, each beginning where the one before it ends.
+#[derive(Clone, Debug)]
 pub(super) struct Line {
     pub from_ns: i64,
     pub pieces: Vec<(Piece, i64)>,
@@ -32,7 +33,7 @@ impl Line {
         self.pieces.last().map_or(self.from_ns, |p| p.1)
     }
 
-    fn go_on(&mut self, piece: Piece, to_ns: Option<i64>) {
+    pub fn go_on(&mut self, piece: Piece, to_ns: Option<i64>) {
         let Some(to_ns) = to_ns else { return };
         let from = self.to_ns();
         if to_ns > from {

@@ -1,4 +1,4 @@
-//! Why a TCP connection is slow: the time from each of its writes to the peer's read, stage by stage, and what the connection as a whole
+//! Why a connection is slow, of TCP or of a socket that sends datagrams ([`datagrams`]): the time from each of its writes to the peer's read, stage by stage, and what the connection as a whole
 //! waited for.
 //!
 //! A write is over when its last byte has been read, so the way of that byte is the write's line ([`line`]): stages without gap or overlap, which
@@ -8,6 +8,7 @@
 //! application's. Rejected: the sum of all lines, in which a burst counts as often as it has writes and a pause once; and to follow the oldest or
 //! the newest byte alone, which in a full pipe is always at its end or always at its beginning.
 
+mod datagrams;
 mod drops;
 mod gather;
 mod line;
@@ -25,7 +26,7 @@ use crate::packet::{HandoverKind, PacketDetail};
 use crate::store::Store;
 pub use drops::Drops;
 use gather::Elsewhere;
-use kpat_store::tables::{DeviceRow, SocketRow};
+use kpat_store::tables::{DeviceRow, PacketRow, SocketRow};
 pub use meanwhile::Meanwhile;
 pub use opening::{Opener, Opening};
 
@@ -124,8 +125,8 @@ impl Stage {
         }
     }
 
-    /// The records that tell.
-    pub fn records(self) -> &'static str {
+    /// The records that tell, of a stream.
+    fn records(self) -> &'static str {
         match self {
             Stage::Application => "calls, reads",
             Stage::SendBuffer => "TCP state, calls",
@@ -203,13 +204,25 @@ pub enum End {
     Open,
     /// Not read when the connection was reset.
     Reset,
-    /// It was read, as later bytes were, but the log does not say when.
+    /// It was read, as later bytes were, but the log does not say when. A datagram: what became of it is not in the log.
     Unseen,
+    /// A datagram that left this host, whose reader is not in the log.
+    Sent,
+    /// A datagram that the kernel dropped.
+    Dropped,
 }
 
 impl End {
-    pub const ALL: [End; 6] =
-        [End::Read, End::Acknowledged, End::Readable, End::Open, End::Reset, End::Unseen];
+    pub const ALL: [End; 8] = [
+        End::Read,
+        End::Acknowledged,
+        End::Readable,
+        End::Open,
+        End::Reset,
+        End::Unseen,
+        End::Sent,
+        End::Dropped,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -219,6 +232,8 @@ impl End {
             End::Open => "open",
             End::Reset => "reset",
             End::Unseen => "unseen",
+            End::Sent => "sent",
+            End::Dropped => "dropped",
         }
     }
 }
@@ -251,6 +266,10 @@ pub struct Why {
     pub left_out: u64,
     /// Longest first.
     pub slowest: Vec<WriteLine>,
+    /// The write that the packet carries which was asked for.
+    pub asked: Option<WriteLine>,
+    /// Other ends that a socket of datagrams sent to.
+    pub peers: u64,
     /// Pieces of time with nothing under way.
     pub pauses: u64,
     /// Of these, those in which the application read something from this connection before it wrote again.
@@ -289,6 +308,11 @@ pub struct Why {
 }
 
 impl Why {
+    /// It has no stream: each write is one of its own.
+    pub fn is_of_datagrams(&self) -> bool {
+        self.sender.proto != TCP
+    }
+
     pub fn whole_ns(&self) -> i64 {
         self.to_ns - self.from_ns
     }
@@ -330,6 +354,21 @@ impl Why {
             };
         }
         let meaning = match stage {
+            Stage::SendBuffer if self.is_of_datagrams() => {
+                "the send buffer was full of what waited for the device; the application would have given more"
+            }
+            Stage::PeerApplication if self.is_of_datagrams() => {
+                "what had been sent lay unread in the peer's socket, or had been read and was not yet answered"
+            }
+            Stage::Loss if self.is_of_datagrams() => {
+                "what was dropped had no answer, until the application sent again"
+            }
+            Stage::Wire if self.is_of_datagrams() => {
+                "between the sender's driver and the peer's device, or where it was dropped"
+            }
+            Stage::Answer if self.is_of_datagrams() && self.peer.is_none() => {
+                "it had been sent: whether the peer was slow to answer, or the question or its answer long on the way, the peer's own log would tell"
+            }
             Stage::Loss if self.drops.iter().any(Drops::no_room) => {
                 "the listener's accept queue was full: its kernel dropped what came, and it had to be sent again"
             }
@@ -342,6 +381,17 @@ impl Why {
             _ => stage.meaning(),
         };
         meaning.to_owned()
+    }
+
+    /// The records that tell of a stage.
+    pub fn records(&self, stage: Stage) -> &'static str {
+        match stage {
+            Stage::SendBuffer | Stage::Queue if self.is_of_datagrams() => "to-device, to-driver",
+            Stage::Loss if self.is_of_datagrams() => "drops, calls",
+            Stage::PeerApplication if self.is_of_datagrams() => "to-socket, recv",
+            Stage::Transport if self.is_of_datagrams() => "calls, to-device",
+            _ => stage.records(),
+        }
     }
 
     /// Why its SYN waited for an answer.
@@ -369,16 +419,30 @@ impl Why {
     }
 }
 
+const TCP: i32 = 6;
+
 /// More lines than anybody reads.
 const SLOWEST: usize = 16;
 
 /// The direction in which this socket of the host at place `at` writes; if it does not, but its peer does, that one's. The peer may be another
-/// host's. `None`: neither has a write in the logs, nor a SYN that waited for an answer.
+/// host's. `None`: neither has a write in the logs, nor a SYN that waited for an answer. Likewise `None`: a socket of datagrams in a log without
+/// packets, from which these are followed, within its own host's log. `packet`: one of that host's log whose write's line is wanted.
 ///
 /// Memory: what is known of the writes, at most the first 262,144; of a peer elsewhere, all that its log has of the connection.
 ///
 /// Errors: [`crate::Error::Abandoned`].
-pub fn why(hosts: &[Host<'_>], at: usize, socket: &SocketRow, progress: Progress<'_>) -> Result<Option<Why>> {
+pub fn why(
+    hosts: &[Host<'_>],
+    at: usize,
+    socket: &SocketRow,
+    packet: Option<&PacketDetail>,
+    progress: Progress<'_>,
+) -> Result<Option<Why>> {
+    if socket.proto != TCP {
+        return of_datagrams(hosts, at, socket, packet, progress);
+    }
+    let written = packet.map(|p| hosts[at].store.carried(p)).transpose()?.flatten().and_then(|c| c.written);
+    let asked = written.filter(|end| end.socket.socket_id == socket.socket_id).and_then(|end| end.offset);
     let mut sender = (at, socket.clone());
     let mut far = other_end(hosts, at, socket)?;
     if let Some((end, _)) =
@@ -417,7 +481,12 @@ pub fn why(hosts: &[Host<'_>], at: usize, socket: &SocketRow, progress: Progress
         return Ok(None);
     }
     let bound_ns = elsewhere.as_ref().map_or(0, |e| e.clock.bound_ns);
-    let mut why = sums::sums(&sender, peer.as_ref(), &gathered, bound_ns);
+    let asked = asked.filter(|_| sender.socket_id == socket.socket_id);
+    let asked = asked.map(|offset| gathered.writes.partition_point(|w| w.last() < offset));
+    let mut why = sums::sums(&sender, peer.as_ref(), &gathered, bound_ns, asked);
+    if let Some((line, packet)) = why.asked.as_mut().zip(packet) {
+        line.packet = Some(packet.packet.packet_id);
+    }
     packets::find(hosts[at].store, &sender, &mut why.slowest)?;
     why.waited = packets::waited(hosts[at].store, &why.slowest)?;
     if let Some((from, to)) = gathered.handshake().filter(|_| why.writes() == 0 || why.opens_late()) {
@@ -437,6 +506,34 @@ pub fn why(hosts: &[Host<'_>], at: usize, socket: &SocketRow, progress: Progress
         (why.peer, why.peer_host) = (Some(end.socket), end.host);
         why.clock = (clock != Clock::default()).then_some(clock);
     }
+    Ok(Some(why))
+}
+
+/// As [`why`], of a socket without a stream.
+fn of_datagrams(
+    hosts: &[Host<'_>],
+    at: usize,
+    socket: &SocketRow,
+    packet: Option<&PacketDetail>,
+    progress: Progress<'_>,
+) -> Result<Option<Why>> {
+    let store = hosts[at].store;
+    if store.table::<PacketRow>()?.rows() == 0 {
+        return Ok(None);
+    }
+    let found = datagrams::gather(store, socket, &mut |done, all| progress(done, all))?;
+    let Some(found) = found else { return Ok(None) };
+    let asked = packet.map(|p| p.packet.packet_id);
+    let place = asked.and_then(|id| found.packets.iter().position(|of| of.contains(&id)));
+    let line = |n: usize| found.lines[n].clone();
+    let mut why = sums::sums_of(socket, found.peer.as_ref(), &found.gathered, 0, place, &line);
+    let name = |l: &mut WriteLine| l.packet = found.packets[l.number as usize - 1].first().copied();
+    why.slowest.iter_mut().for_each(name);
+    if let Some(line) = &mut why.asked {
+        line.packet = asked;
+    }
+    why.drops = drops::of_packets(store, at, &found.dropped)?;
+    (why.host, why.peer_host, why.peers) = (at, at, found.peers);
     Ok(Some(why))
 }
 

@@ -1,8 +1,8 @@
 //! The connection as a whole: each moment of it divided equally among the writes that were under way.
 
 use super::gather::Gathered;
-use super::line::{self, Far, HeldSums, KINDS, Piece};
-use super::{ByStage, End, Opening, SLOWEST, Stage, Sum, Why, WriteLine};
+use super::line::{self, Far, HeldSums, KINDS, Line, Piece};
+use super::{End, Opening, SLOWEST, Stage, Sum, Why, WriteLine};
 use crate::app::{Held, Spread};
 use kpat_model::Crossing;
 use kpat_store::tables::SocketRow;
@@ -25,20 +25,38 @@ impl Shares {
     }
 }
 
-/// `bound_ns`: of the two ends' clocks.
-pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, bound_ns: i64) -> Why {
+/// Of a stream. `bound_ns`: of the two ends' clocks; `asked`: place of the write whose line is wanted.
+pub(super) fn sums(
+    sender: &SocketRow,
+    peer: Option<&SocketRow>,
+    g: &Gathered,
+    bound_ns: i64,
+    asked: Option<usize>,
+) -> Why {
     let far = far(g, peer.is_some());
+    sums_of(sender, peer, g, bound_ns, asked, &|n| line::line(n, g, far))
+}
+
+/// Of any writes, each with its line.
+pub(super) fn sums_of(
+    sender: &SocketRow,
+    peer: Option<&SocketRow>,
+    g: &Gathered,
+    bound_ns: i64,
+    asked: Option<usize>,
+    line_of: &dyn Fn(usize) -> Line,
+) -> Why {
     let held = HeldSums::new(&g.held);
     let mut of_writes: Vec<(Spread, Option<(i64, u64)>)> = vec![Default::default(); STAGES];
     let (mut write_bytes, mut took_ns) = (Spread::default(), Spread::default());
     let mut ends = [0; End::ALL.len()];
-    let mut slowest: Vec<WriteLine> = Vec::new();
+    let (mut slowest, mut own): (Vec<WriteLine>, _) = (Vec::new(), None);
     // Of the stages between the two clocks, as far as these leave it open.
     let mut open_ns = [0i64; STAGES];
     // when, which place, one more or one less
     let mut changes: Vec<(i64, usize, i32)> = Vec::new();
     for (n, w) in g.writes.iter().enumerate() {
-        let (number, l) = (n as u64 + 1, line::line(n, g, far));
+        let (number, l) = (n as u64 + 1, line_of(n));
         let stages = l.stages(&held);
         for (i, ns) in stages.iter().enumerate().filter(|(_, ns)| **ns > 0) {
             let (spread, longest) = &mut of_writes[i];
@@ -60,7 +78,20 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, b
             changes.extend([(from, place, 1), (*to, place, -1)]);
             from = *to;
         }
-        rank(&mut slowest, w, &l, number, stages);
+        let line = WriteLine {
+            number,
+            offset: w.offset,
+            bytes: w.bytes,
+            from_ns: l.from_ns,
+            to_ns: l.to_ns(),
+            stages,
+            end: l.end,
+            packet: None,
+        };
+        if asked == Some(n) {
+            own = Some(line.clone());
+        }
+        rank(&mut slowest, line);
     }
     changes.sort_unstable();
     let mut ends_of_writes = changes.first().zip(changes.last()).map(|(first, last)| (first.0, last.0));
@@ -101,6 +132,8 @@ pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, b
         ends,
         left_out: g.left_out,
         slowest,
+        asked: own,
+        peers: 1,
         pauses,
         answered,
         until_answer: waits_on.is_some(),
@@ -134,27 +167,8 @@ fn far(g: &Gathered, is_there: bool) -> Far {
     }
 }
 
-fn rank(
-    slowest: &mut Vec<WriteLine>,
-    w: &super::gather::Write,
-    l: &line::Line,
-    number: u64,
-    stages: ByStage,
-) {
+fn rank(slowest: &mut Vec<WriteLine>, new: WriteLine) {
     let took = |w: &WriteLine| w.to_ns - w.from_ns;
-    if slowest.len() == SLOWEST && slowest.last().is_some_and(|s| took(s) >= l.to_ns() - l.from_ns) {
-        return;
-    }
-    let new = WriteLine {
-        number,
-        offset: w.offset,
-        bytes: w.bytes,
-        from_ns: l.from_ns,
-        to_ns: l.to_ns(),
-        stages,
-        end: l.end,
-        packet: None,
-    };
     let at = slowest.partition_point(|s| took(s) >= took(&new));
     slowest.insert(at, new);
     slowest.truncate(SLOWEST);
@@ -240,7 +254,8 @@ fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bool {
     let Some(read) =
         g.reads.partition_point(|t| *t <= to).checked_sub(1).map(|i| g.reads[i]).filter(|t| *t > from)
     else {
-        add(Stage::Application, from, to);
+        let of_dropped = g.unanswered.binary_search(&from).is_ok();
+        add(if of_dropped { Stage::Loss } else { Stage::Application }, from, to);
         return false;
     };
     let answer = g.answers.get(g.answers.partition_point(|t| *t < from)).copied().filter(|t| *t < read);
@@ -279,7 +294,7 @@ mod tests {
 
     fn logged(g: &Gathered) -> (Why, Vec<(Stage, f64)>) {
         let peer = SocketRow::default();
-        let why = sums(&SocketRow::default(), Some(&peer), g, 0);
+        let why = sums(&SocketRow::default(), Some(&peer), g, 0, None);
         let all = why.stages.iter().map(|s| (s.stage, s.ns)).collect();
         (why, all)
     }
@@ -458,7 +473,7 @@ mod tests {
         assert_eq!(longest(Stage::ReceiveWindow), Some(48));
         // without the other end the acknowledgement is the end
         let g = Gathered { acks: vec![(9 * MS, 11), (20 * MS, 15)], ..g };
-        let why = sums(&SocketRow::default(), None, &g, 0);
+        let why = sums(&SocketRow::default(), None, &g, 0, None);
         assert_eq!(why.ends, [0, 3, 0, 1, 0, 0]);
         let beyond = why.stages.iter().find(|s| s.stage == Stage::Beyond).unwrap();
         assert_eq!((beyond.of_writes.count, beyond.of_writes.max), (3, 18 * MS));
@@ -538,7 +553,7 @@ mod tests {
             g.acks = (0..draw(9)).map(|i| (i * 50, i * 20)).collect();
             g.gaps = vec![(30, 45), (100, 101)];
             let peer = SocketRow::default();
-            let why = sums(&SocketRow::default(), (round % 4 > 0).then_some(&peer), &g, 0);
+            let why = sums(&SocketRow::default(), (round % 4 > 0).then_some(&peer), &g, 0, None);
             for l in &why.slowest {
                 assert_eq!(l.stages.iter().sum::<i64>(), l.to_ns - l.from_ns, "{round}: {l:?}");
                 assert!(l.stages.iter().all(|ns| *ns >= 0), "{round}: {l:?}");

@@ -40,7 +40,8 @@ pub fn why(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketWhy> {
         .iter()
         .map(|l| why::Host { store: &l.store, boot_id: l.info.manifest.log.boot_id.clone() })
         .collect();
-    let found = why::why(&hosts, at, &socket, &mut |done, parts| progress("following writes", done, parts))?;
+    let mut follow = |done, parts| progress("following writes", done, parts);
+    let found = why::why(&hosts, at, &socket, None, &mut follow)?;
     let device = |host: usize| logs[host].among.as_ref().map(|a| a.name.clone());
     let reasons = |w: &why::Why| Reasons {
         socket: Big(w.sender.socket_id),
@@ -59,7 +60,7 @@ pub fn why(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketWhy> {
                 WhyStage {
                     stage: s.stage.name().to_owned(),
                     meaning: w.meaning(s.stage),
-                    evidence: s.stage.records().to_owned(),
+                    evidence: w.records(s.stage).to_owned(),
                     ns: Ns(s.ns.round() as i64),
                     share: w.share(s),
                     low: Ns(low.round() as i64),

@@ -125,7 +125,7 @@ function Chosen({ data, bins }: { data: Apps; bins: number }): JSX.Element {
   const time = at.time.value;
   const tcp = socket !== null && line?.protocol === "TCP";
   const packets = (log.value?.counts.packets ?? 0) > 0;
-  const offered = (t: Tab) => (t === "layers" ? socket !== null : t === "why" || t === "writes" ? tcp || (t === "writes" && at.call.value !== null) : true);
+  const offered = (t: Tab) => (t === "layers" ? socket !== null : t === "why" ? tcp || (socket !== null && packets) : t === "writes" ? tcp || at.call.value !== null : true);
   const shown: Tab = offered(tab.value) ? tab.value : "plots";
   useEffect(() => {
     if (at.call.value !== null) tab.value = "writes";
@@ -154,7 +154,7 @@ function Chosen({ data, bins }: { data: Apps; bins: number }): JSX.Element {
         {shown === "writes" && socket !== null ? (
           <Writes socket={socket} />
         ) : shown === "why" ? (
-          <Answer asked={why} what="Following writes">{(w) => <WhySlow data={w} />}</Answer>
+          <Answer asked={why} what="Following writes">{(w) => <WhySlow data={w} stream={tcp} />}</Answer>
         ) : shown === "layers" ? (
           <Answer asked={detail} what="Following bytes">{(d) => <AtEachLayer data={d} />}</Answer>
         ) : (

@@ -29,9 +29,11 @@ function End({ socket, device }: { socket: string; device: string | null }): JSX
   );
 }
 
-export function WhySlow({ data }: { data: SocketWhy }): JSX.Element {
+/** `stream`: of TCP, so that writes are acknowledged and their bytes are in order; else each is a datagram. */
+export function WhySlow({ data, stream }: { data: SocketWhy; stream: boolean }): JSX.Element {
   const of = data.why;
-  if (!of) return <Empty title="No write of this connection is in the log">Why a connection is slow is asked of TCP, where the socket or its peer wrote something.</Empty>;
+  if (!of && !stream) return <Empty title="No write of this socket is in the log">Why a socket of datagrams is slow is asked where it sent something.</Empty>;
+  if (!of) return <Empty title="No write of this connection is in the log">Why a connection is slow is asked where the socket or its peer wrote something.</Empty>;
   const first = of.stages.find((s) => s.stage === of.first);
   return (
     <div class="scroll socket-layers" tabIndex={0} role="region" aria-label="Where the time went">
@@ -62,7 +64,8 @@ export function WhySlow({ data }: { data: SocketWhy }): JSX.Element {
         {span(of.whole)} from {of.stages.some((s) => s.stage === "handshake") ? "when it began to connect" : "the first write"} until the last of {many(of.writes, "write")} of <End socket={of.socket} device={of.device} /> was over; each moment counts once, divided among the writes then under way.
         {of.peer !== null && <> What it wrote was read by <End socket={of.peer} device={of.peer_device} />.</>}
         {of.clock !== null && ` The peer's clock is another kernel's: related by what the two sent each other, ± ${span(of.clock)}, by which the way between them may be shorter or longer.`}
-        {of.peer === null && " The other end is not in this log: driver, wire, the peer's stack and its application are one, until the acknowledgement."}
+        {of.peer === null && stream && " The other end is not in this log: driver, wire, the peer's stack and its application are one, until the acknowledgement."}
+        {of.peer === null && !stream && " No socket of this log read it: what became of it behind this host's driver is not known."}
       </p>
     </div>
   );

@@ -1,0 +1,170 @@
+"""Why a socket of datagrams is slow: one that asks a slow server, one whose reader sleeps, one whose reader has no room, one that sends now and then, one whose question is dropped,
+one behind a shaped device. On this machine, with tracepoints. Truth: the clocks of the programs at both ends, the server's counters, what the rules drop, the device's rate."""
+import json
+import os
+import sys
+import unittest
+
+from kpatlab import cache, look, play
+from tests.place import begun, joined, lost, sh
+
+CLIENT, SERVER = "10.97.2.1", "10.97.2.2"
+ASKED, UNREAD, FULL, STREAM, DROPPED, SHAPED = range(8101, 8107)
+MANY, SLOW_MS, IDLE_MS, SLEEP_MS, APART_MS, PATIENCE_MS = 10, 20, 30, 300, 40, 200
+FLOOD, BYTES, RATE_KBIT = 40, 1000, 2000
+SERVE = f"""
+import signal, socket, threading, time
+def of(port, do):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind(("{SERVER}", port))
+    if do: threading.Thread(target=do, args=(s,), daemon=True).start()
+    return s
+def asked(s):
+    while True:
+        said, whose = s.recvfrom(100); time.sleep({SLOW_MS} / 1e3); s.sendto(said, whose)
+def unread(s):
+    s.recv(100)
+    while True: time.sleep({SLEEP_MS} / 1e3); [s.recv(100) for _ in range({MANY})]
+def stream(s):
+    while True: s.recv(2000)
+def dropped(s):
+    while True: s.sendto(*s.recvfrom(100))
+kept = [of({ASKED}, asked), of({UNREAD}, unread), of({FULL}, None), of({STREAM}, stream), of({DROPPED}, dropped), of({SHAPED}, stream)]
+kept[2].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 6000)
+print("ready", flush=True)
+signal.pause()
+"""
+# When each thing was done, by the clock of the logs.
+ASK = f"""
+import json, socket, time
+def now(): return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+def to(port):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect(("{SERVER}", port)); s.settimeout({PATIENCE_MS} / 1e3)
+    return s
+said = {{}}
+s = to({ASKED}); times = []
+for n in range({MANY}):
+    began = now(); s.send(b"q" * 30); s.recv(100); times.append((began, now())); time.sleep({IDLE_MS} / 1e3)
+said[{ASKED}] = times
+s = to({UNREAD}); s.send(b"f"); time.sleep(0.05); began = now()
+for n in range({MANY}): s.send(b"u" * 40)
+said[{UNREAD}] = [(began, now())]
+s = to({FULL}); s2 = s
+for n in range({FLOOD}): s.send(b"z" * {BYTES})
+s = to({STREAM}); began = now()
+for n in range({MANY}): s.send(b"r" * 100); time.sleep({APART_MS} / 1e3)
+said[{STREAM}] = [(began, now())]
+s = to({DROPPED}); began = now(); s.send(b"x" * 20)
+try: s.recv(100)
+except OSError: pass
+again = now(); s.send(b"y" * 20); s.recv(100)
+said[{DROPPED}] = [(began, again), (again, now())]
+time.sleep({SLEEP_MS} / 1e3 + 0.1)
+print(json.dumps(said))
+"""
+SHAPE = f"""
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("{SERVER}", {SHAPED}))
+began = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+for n in range({FLOOD}): s.send(b"s" * {BYTES})
+print(began); time.sleep(1)
+"""
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class WhyDatagrams(unittest.TestCase):
+    def recorded(self, name: str, ends: list[str], program: str) -> str:
+        """What the program in the first namespace printed, with `ends` recorded."""
+        kbl, ready, self.out = self.dir / f"{name}.kbl", self.dir / f"{name}-ready", self.dir / f"{name}.kpat"
+        netns = [word for ns in ends for word in ("--netns", ns)]
+        argv = [play.kpat_path(), "record", "-p", "path,app", "--mechanism", "tracepoint", *netns, "-o", str(kbl), "--ready-file", str(ready)]
+        record = begun(self, f"record-{name}", argv, lambda p: ready.exists())
+        said = sh("ip", "netns", "exec", self.client, sys.executable, "-c", program, seconds=cache.patience()).stdout
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        look.integrate(kbl, [], self.out)
+        lost(self, look.kpat_json("info", str(self.out)))
+        return said
+
+    def why(self, port: int) -> dict:
+        sockets = look.kpat_json("app", str(self.out), "--limit", "0")["sockets"]
+        (s,) = [s for s in sockets if s["peer_port"] == port]
+        why = look.kpat_json("why", str(s["socket_id"]), str(self.out))
+        self.assertAlmostEqual(sum(x["ns"] for x in why["stages"]), why["whole_ns"], delta=len(why["stages"]))
+        for line in why["slowest"]:
+            self.assertEqual(sum(line["stages_ns"].values()), line["took_ns"])
+        of_stage = {x["stage"]: f"{x['ns'] / 1e6:.2f} ms" for x in why["stages"]}
+        print(f"why: {port}: {why['first']} of {why['whole_ns'] / 1e6:.1f} ms; {of_stage}; { {k: n for k, n in why['ends'].items() if n} }", file=sys.stderr)
+        return why
+
+    def served(self) -> None:
+        self.client, self.server = joined(self, "whyd", "v0", CLIENT, SERVER, os.environ.get("KPAT_KEEP_WHY"))
+        begun(self, "serve", ["ip", "netns", "exec", self.server, sys.executable, "-c", SERVE])
+        # The neighbours know each other.
+        sh("ip", "netns", "exec", self.client, "ping", "-c", "1", "-W", "5", SERVER)
+
+    def test_each_cause_comes_first(self):
+        self.served()
+        sh("ip", "netns", "exec", self.server, "nft", f"table ip t {{ chain i {{ type filter hook input priority 0; udp dport {DROPPED} @th,64,8 0x78 drop; }}; }}")
+        counted = lambda: json.loads(sh("ip", "netns", "exec", self.server, "nstat", "-aszj", "UdpRcvbufErrors").stdout)["kernel"]["UdpRcvbufErrors"]
+        before = counted()
+        said = {int(port): times for port, times in json.loads(self.recorded("causes", [self.client, self.server], ASK)).items()}
+        full = counted() - before
+        ms = lambda why, stage: sum(x["ns"] for x in why["stages"] if x["stage"] == stage) / 1e6
+
+        why = self.why(ASKED)
+        self.assertEqual((why["first"], why["ends"]["read"], why["until_answer"]), ("application", MANY, True))
+        waited = sum(to - began for began, to in said[ASKED]) / 1e6
+        self.assertGreaterEqual(ms(why, "peer's application"), MANY * SLOW_MS)
+        self.assertLessEqual(ms(why, "peer's application"), waited)
+        idle = sum(b[0] - a[1] for a, b in zip(said[ASKED], said[ASKED][1:])) / 1e6
+        self.assertAlmostEqual(ms(why, "application") / idle, 1, delta=0.05)
+        self.assertAlmostEqual(why["whole_ns"] / (said[ASKED][-1][1] - said[ASKED][0][0]), 1, delta=0.02)
+
+        why = self.why(UNREAD)
+        self.assertEqual((why["first"], why["ends"]["read"], why["write_bytes"]["count"]), ("peer's application", MANY + 1, MANY + 1))
+        self.assertGreaterEqual(why["took_ns"]["max"] / 1e6, SLEEP_MS - 60)
+
+        why = self.why(FULL)
+        self.assertGreater(full, 0)
+        self.assertEqual((why["ends"]["dropped"], sum(why["ends"].values())), (full, FLOOD))
+        self.assertEqual([(d["drops"], d["drop_reason"]) for d in why["drops"]], [(full, "SOCKET_RCVBUFF")])
+
+        why = self.why(STREAM)
+        self.assertEqual((why["first"], why["ends"]["read"], why["pauses"]), ("application", MANY, MANY - 1))
+        self.assertGreaterEqual(ms(why, "application"), (MANY - 1) * APART_MS)
+
+        why = self.why(DROPPED)
+        self.assertEqual((why["first"], why["ends"]["dropped"], why["ends"]["read"]), ("loss", 1, 1))
+        (began, again), _ = said[DROPPED]
+        self.assertGreaterEqual(ms(why, "loss"), 0.9 * PATIENCE_MS)
+        self.assertLessEqual(ms(why, "loss"), (again - began) / 1e6)
+        (drop,) = why["drops"]
+        self.assertEqual((drop["drops"], drop["drop_reason"]), (1, "NETFILTER_DROP"))
+        # Of the packet: its own line; in words on one screen.
+        asked = look.kpat_json("why", "--packet", str(drop["packet_id"]), str(self.out))
+        self.assertEqual((asked["asked"]["end"], asked["asked"]["packet_id"], asked["sender"]), ("dropped", drop["packet_id"], why["sender"]))
+        text = sh(play.kpat_path(), "why", "--packet", drop["packet_id"], self.out, "--width", 100).stdout
+        self.assertIn("then it was dropped", text)
+        self.assertLessEqual(len(text.splitlines()), 30)
+
+    def test_a_shaped_device_and_a_reader_elsewhere(self):
+        self.served()
+        sh("ip", "netns", "exec", self.client, "tc", "qdisc", "add", "dev", "v0", "root", "tbf", "rate", f"{RATE_KBIT}kbit", "burst", 3000, "limit", 1_000_000)
+        began = int(self.recorded("shaped", [self.client, self.server], SHAPE))
+        why = self.why(SHAPED)
+        self.assertEqual((why["first"], why["ends"]["read"]), ("queue", FLOOD))
+        # At this rate the last leaves when all but the burst has been sent.
+        takes_ms = ((BYTES + 42) * FLOOD - 3000) * 8 / RATE_KBIT
+        self.assertGreaterEqual(why["whole_ns"] / 1e6, takes_ms - 1)
+        self.assertAlmostEqual(why["from_ns"] / 1e6, began / 1e6, delta=5)
+        share = next(s["share"] for s in why["stages"] if s["stage"] == "queue")
+        self.assertGreater(share, 0.9)
+        # Of the sender's namespace alone: it left, and nothing is said of what came then.
+        self.recorded("away", [self.client], SHAPE)
+        why = self.why(SHAPED)
+        self.assertEqual((why["first"], why["ends"]["sent"], why["peer"]), ("queue", FLOOD, None))
+
+
+if __name__ == "__main__":
+    unittest.main()
