@@ -234,6 +234,17 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
     sockets.into_iter().filter(|s| asked.has(s.socket_id)).map(one).collect()
 }
 
+impl Traffic {
+    /// Whose it is, in words: the process that used it, else the one that listens where it came to.
+    pub fn user(&self) -> String {
+        match (&self.process, &self.listener) {
+            (Some(name), _) => name.clone(),
+            (None, Some((_, Some(name)))) => format!("({name} listens)"),
+            (None, _) => "process not known".to_owned(),
+        }
+    }
+}
+
 /// Events that did not fit into the recorder's rings.
 pub fn lost(store: &Store) -> Result<u64> {
     Ok(store.all::<GapRow>()?.iter().map(|g| g.lost.max(0) as u64).sum())

@@ -72,6 +72,8 @@ struct Way {
     reads: bool,
     passed_by: bool,
     dropped_ns: Option<i64>,
+    /// What became of it in all.
+    verdict: i32,
 }
 
 /// `None`: not one call that sent is in the log.
@@ -88,7 +90,8 @@ pub(super) fn gather(
         let is_own = carried.end_of(c).is_some_and(|e| e.socket_id == sender.socket_id);
         match (is_own, c.is_read) {
             (true, false) => of_writes.entry((c.call.at_ns, c.call.pid)).or_default().push(c.packet_id),
-            (true, true) => answers.push(c.packet_id),
+            // What the kernel itself answers was written by nobody.
+            (true, true) if carried.of(c.packet_id).0.is_some() => answers.push(c.packet_id),
             _ => {}
         }
     }
@@ -268,6 +271,7 @@ fn way(
         let came_ns = out.socket_ns.or(out.device_ns).unwrap_or(fate.first_ns);
         out.passed_by = m.reads.last().is_some_and(|read| *read > came_ns);
     }
+    out.verdict = fate.verdict;
     if fate.verdict == verdict::DROPPED && out.read_ns.is_none() && !out.came {
         out.dropped_ns = Some(fate.last_ns);
     }
@@ -289,8 +293,10 @@ fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> Line
         _ if w.came && w.reads && !w.passed_by => (end_ns, End::Open),
         _ if w.came && w.passed_by => (w.socket_ns.or(w.device_ns).unwrap_or(call.at_ns), End::Unseen),
         _ if w.came => (w.socket_ns.or(w.device_ns).unwrap_or(call.at_ns), End::Readable),
-        (None, None, Some(at), _) => (at, End::Sent),
-        (None, None, None, Some(_)) => (end_ns, End::Open),
+        // At a socket of this kernel, which is not known.
+        (.., Some(at), _) if w.verdict == verdict::DELIVERED => (at, End::Readable),
+        (.., Some(at), _) => (at, End::Sent),
+        (.., None, Some(_)) if w.verdict == verdict::IN_FLIGHT => (end_ns, End::Open),
         _ => (call.at_ns, End::Unseen),
     };
     let last = ways.iter().max_by_key(|w| over(w).0).copied().unwrap_or_default();
@@ -340,7 +346,13 @@ mod tests {
     fn a_line_says_where_a_datagram_was_and_how_it_ended() {
         use Stage::*;
         let at = |of: &[(Stage, i64)]| of.iter().map(|(s, t)| (Piece::At(*s), *t)).collect::<Vec<_>>();
-        let sent = Way { packet: 1, queue_ns: Some(12), driver_ns: Some(20), ..Way::default() };
+        let sent = Way {
+            packet: 1,
+            queue_ns: Some(12),
+            driver_ns: Some(20),
+            verdict: verdict::IN_FLIGHT,
+            ..Way::default()
+        };
         let came = Way { device_ns: Some(50), socket_ns: Some(55), came: true, reads: true, ..sent };
         let whole = [(Transport, 12), (Queue, 20), (Wire, 50), (PeerStack, 55)];
         let with = |more: &[(Stage, i64)]| at(&[&whole[..], more].concat());
@@ -352,6 +364,8 @@ mod tests {
         assert_eq!(pieces(&[Way { passed_by: true, ..came }]), (End::Unseen, with(&[])));
         // Away from this host; dropped on the way; still in the queue.
         assert_eq!(pieces(&[sent]), (End::Sent, at(&[(Transport, 12), (Queue, 20)])));
+        let delivered = Way { verdict: verdict::DELIVERED, ..sent };
+        assert_eq!(pieces(&[delivered]), (End::Readable, at(&[(Transport, 12), (Queue, 20)])));
         let dropped = Way { dropped_ns: Some(70), ..sent };
         assert_eq!(pieces(&[dropped]), (End::Dropped, at(&[(Transport, 12), (Queue, 20), (Wire, 70)])));
         let queued = Way { driver_ns: None, ..sent };

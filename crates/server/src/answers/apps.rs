@@ -14,6 +14,8 @@ answers! {
         /// The kernel's cookie.
         id: Big,
         process: Option<String>,
+        /// The process that listens where it came to, if none has used it.
+        listener: Option<String>,
         pid: Option<i32>,
         protocol: String,
         local: String,

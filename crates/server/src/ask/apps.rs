@@ -42,6 +42,7 @@ fn line(ask: &Ask<'_>, t: &Traffic) -> SocketLine {
     SocketLine {
         id: Big(t.socket.socket_id),
         process: t.process.clone(),
+        listener: t.listener.as_ref().and_then(|(_, name)| name.clone()),
         pid: t.socket.pid,
         protocol: app::protocol(t.socket.proto),
         local,

@@ -15,7 +15,7 @@ import { Table, type Column, type Sorting } from "../../widgets/table.tsx";
 import { Tabs } from "../../widgets/tabs.tsx";
 import type { View } from "../view.ts";
 import { AtEachLayer } from "./layers.tsx";
-import { arranged, edge, happened, heldAt } from "./model.ts";
+import { arranged, edge, happened, heldAt, user } from "./model.ts";
 import { Plot } from "./plot.tsx";
 import { WhySlow } from "./why.tsx";
 import { Writes } from "./writes.tsx";
@@ -35,7 +35,7 @@ const amount = (n: number) => (n ? size(n) : <span class="zero">0</span>);
 const number = (n: number) => (n ? count(n) : <span class="zero">0</span>);
 
 const COLUMNS: Column<SocketLine>[] = [
-  { key: "process", title: "Process", sortable: true, draw: (s) => (s.process === null ? <span class="none">not known</span> : seen(s.process)), hint: (s) => `${s.process ?? ""} (thread ${s.pid ?? "?"}), socket ${s.id}` },
+  { key: "process", title: "Process", sortable: true, draw: (s) => (s.process === null ? <span class="none">{s.listener === null ? "not known" : seen(user(s))}</span> : seen(s.process)), hint: (s) => `${user(s)} (thread ${s.pid ?? "?"}), socket ${s.id}` },
   { key: "protocol", title: "Proto", words: "Protocol", width: 54, sortable: true, draw: (s) => <span class={`proto p-${s.protocol.toLowerCase().split(" ")[0]}`}>{s.protocol}</span> },
   { key: "local", title: "Own end", width: 148, sortable: true, draw: (s) => <code class="name">{seen(s.local)}</code>, hint: (s) => s.local },
   { key: "peer", title: "Other end", width: 148, sortable: true, draw: (s) => <code class="name">{s.peer === null ? "" : seen(s.peer)}</code>, hint: (s) => s.peer ?? "not connected" },
@@ -75,7 +75,7 @@ function List({ data }: { data: Apps }): JSX.Element {
 }
 
 function name(s: SocketLine): string {
-  return `${s.process ?? "process not known"}, ${s.protocol} ${s.local}${s.peer === null ? "" : ` to ${s.peer}`}`;
+  return `${user(s)}, ${s.protocol} ${s.local}${s.peer === null ? "" : ` to ${s.peer}`}`;
 }
 
 /** The series in words: a row for each piece of time. */

@@ -6,10 +6,15 @@ import { largest } from "../../base/scale.ts";
 import { count, shortSpan, size } from "../../base/units.ts";
 import type { Sorting } from "../../widgets/table.tsx";
 
+/** Whose a socket is, in words. */
+export function user(s: SocketLine): string {
+  return s.process ?? (s.listener === null ? "process not known" : `(${s.listener} listens)`);
+}
+
 /** Sockets whose process or ends hold `search`, in order; what is not known comes last either way. */
 export function arranged(sockets: SocketLine[], search: string, sort: Sorting): SocketLine[] {
   const wanted = search.trim().toLowerCase();
-  const text = (s: SocketLine) => `${s.process ?? ""} ${s.protocol} ${s.local} ${s.peer ?? ""} ${s.id}`.toLowerCase();
+  const text = (s: SocketLine) => `${s.process ?? s.listener ?? ""} ${s.protocol} ${s.local} ${s.peer ?? ""} ${s.id}`.toLowerCase();
   const found = sockets.filter((s) => !wanted || text(s).includes(wanted));
   const key = (s: SocketLine): number | string | null => {
     if (sort.key === "duration") return s.to - s.from;
