@@ -1,12 +1,12 @@
 """Why a socket of datagrams is slow: one that asks a slow server, one whose reader sleeps, one whose reader has no room, one that sends now and then, one whose question is dropped,
-one behind a shaped device. On this machine, with tracepoints. Truth: the clocks of the programs at both ends, the server's counters, what the rules drop, the device's rate."""
+one behind a shaped device. On this machine, with tracepoints (in a guest with `KPAT_BY`, by functions). Truth: the clocks of the programs at both ends, the server's counters, what the rules drop, the device's rate."""
 import json
 import os
 import sys
 import unittest
 
 from kpatlab import cache, look, play
-from tests.place import begun, joined, lost, sh
+from tests.place import begun, joined, lost, probed, sh
 
 CLIENT, SERVER = "10.97.2.1", "10.97.2.2"
 ASKED, UNREAD, FULL, STREAM, DROPPED, SHAPED = range(8101, 8107)
@@ -78,7 +78,7 @@ class WhyDatagrams(unittest.TestCase):
         """What the program in the first namespace printed, with `ends` recorded."""
         kbl, ready, self.out = self.dir / f"{name}.kbl", self.dir / f"{name}-ready", self.dir / f"{name}.kpat"
         netns = [word for ns in ends for word in ("--netns", ns)]
-        argv = [play.kpat_path(), "record", "-p", "path,app", "--mechanism", "tracepoint", *netns, "-o", str(kbl), "--ready-file", str(ready)]
+        argv = [play.kpat_path(), "record", "-p", "path,app", *probed(), *netns, "-o", str(kbl), "--ready-file", str(ready)]
         record = begun(self, f"record-{name}", argv, lambda p: ready.exists())
         said = sh("ip", "netns", "exec", self.client, sys.executable, "-c", program, seconds=cache.patience()).stdout
         self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
