@@ -39,7 +39,13 @@ pub struct Args {
     #[arg(long, value_name = "UID")]
     user: Vec<i64>,
     /// Add processes up by what they have in common
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = ByArg::Process)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value_t = ByArg::Process,
+        conflicts_with_all = ["flat", "graph", "format", "function"]
+    )]
     by: ByArg,
     /// Show at most so many processes, and so many pairs of victim and beneficiary; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
