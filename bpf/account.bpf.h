@@ -88,6 +88,7 @@ struct known {
 	u64 wrote; /* the key of the writer */
 	u64 wrote_at;
 	u64 writer;
+	u64 wrote_for; /* the client that it worked for */
 	u64 sk; /* the socket with a peer whose packets have that key: its address, ports and addresses */
 	u64 sk_addresses;
 	u32 sk_ports;
@@ -268,6 +269,12 @@ static __always_inline void push(struct account *a, u32 frame)
 	store_once(&a->frame[level & (LEVELS - 1)], frame);
 	store_once(&a->level, level);
 	store_once(&a->frame[level & (LEVELS - 1)], frame);
+}
+
+/* Does the task work for a client, whose message it took? */
+static __always_inline bool serves_client(struct account *a)
+{
+	return a->serving_for >= KP_FOR_ASKER || a->serving_for == KP_FOR_CLIENT;
 }
 
 #endif

@@ -36,9 +36,7 @@ OWNERS_OF(item_owners, 16384);
 /* Who asks, where a task does: itself, or whom it works for. */
 static __always_inline u32 who_asks(struct account *a)
 {
-	bool is_message = a->serving_for >= KP_FOR_ASKER || a->serving_for == KP_FOR_CLIENT;
-
-	return a->serving && !is_message ? a->serving : a->victim;
+	return a->serving && !serves_client(a) ? a->serving : a->victim;
 }
 
 /* A task does this itself. */

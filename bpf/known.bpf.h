@@ -5,17 +5,23 @@
 
 #include "ends.bpf.h"
 
-/* Who wrote last: its number, and in the low half as whom it is accounted (KP_OTHERS where it is not chosen). */
-#define SPEAKERS(name)                                       \
+/* Who wrote last, and for which client of its own: it goes on for that one when it takes the answer. */
+struct speech {
+	u64 who; /* its number, and in the low half as whom it is accounted (KP_OTHERS where it is not chosen) */
+	u64 client; /* 0: for itself */
+	u64 client_for; /* KP_FOR_CLIENT, KP_FOR_ASKER or KP_FOR_REMOTE */
+};
+
+#define TALK_OF(name, what)                                  \
 	struct {                                             \
 		__uint(type, BPF_MAP_TYPE_LRU_HASH);         \
 		__uint(max_entries, 16384);                  \
 		__type(key, u64);                            \
-		__type(value, u64);                          \
+		__type(value, what);                         \
 	} name SEC(".maps")
 
-SPEAKERS(senders); /* by unix socket: see number_of() */
-SPEAKERS(writers); /* by connection, as its writer sees it; by way of a datagram */
+TALK_OF(senders, struct speech); /* by unix socket: see number_of() */
+TALK_OF(writers, struct speech); /* by connection, as its writer sees it; by way of a datagram */
 
 /*
  * Grows with each change of what is known of messages: who wrote, who asked whom, who listens. While it stays, the next message of the same socket means what the last one meant, and is
@@ -66,22 +72,40 @@ static __always_inline u64 speaker(struct account *a)
 	return (u64)own_number(a) << 32 | a->victim;
 }
 
+/* The client that the task works for; 0: none. */
+static __always_inline u64 client_of(struct account *a)
+{
+	return serves_client(a) ? a->serving : 0;
+}
+
+/* Puts into a table who writes now. True: it was another before. */
+static __always_inline bool speaks(struct account *a, void *table, u64 key)
+{
+	struct speech *before = bpf_map_lookup_elem(table, &key), now = { .who = speaker(a), .client = client_of(a) };
+	bool another = !before || before->who != now.who;
+
+	if (now.client)
+		now.client_for = a->serving_for;
+	if (another || before->client != now.client || before->client_for != now.client_for)
+		bpf_map_update_elem(table, &key, &now, BPF_ANY);
+	return another;
+}
+
 static __always_inline void wrote(struct account *a, u64 key)
 {
-	u64 who = speaker(a), now = talk_now(), *writer;
+	u64 who = speaker(a), now = talk_now(), client = client_of(a);
 	struct known *k = &a->known;
 
-	if (k->wrote == key && k->writer == who && k->wrote_at == now && ++k->times % ASKED_AGAIN)
+	if (k->wrote == key && k->writer == who && k->wrote_at == now && k->wrote_for == client && ++k->times % ASKED_AGAIN)
 		return;
-	writer = bpf_map_lookup_elem(&writers, &key);
-	if (!writer || *writer != who) {
-		bpf_map_update_elem(&writers, &key, &who, BPF_ANY);
+	if (speaks(a, &writers, key)) {
 		talk_changes();
 		now = talk_now();
 	}
 	k->wrote = key;
 	k->writer = who;
 	k->wrote_at = now;
+	k->wrote_for = client;
 	k->sk = 0;
 }
 
@@ -101,7 +125,7 @@ static __always_inline bool wrote_before(struct account *a, u64 sk)
 {
 	struct known *k = &a->known;
 
-	return k->sk == sk && k->writer == speaker(a) && k->wrote_at == talk_now() && k->sk_ports == kread((struct sock___pair *)sk, __sk_common.skc_portpair) &&
+	return k->sk == sk && k->writer == speaker(a) && k->wrote_at == talk_now() && k->wrote_for == client_of(a) && k->sk_ports == kread((struct sock___pair *)sk, __sk_common.skc_portpair) &&
 	       k->sk_addresses == kread((struct sock___pair *)sk, __sk_common.skc_addrpair) && ++k->times % ASKED_AGAIN;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What a server does after it took a client's message is done for the client. By unix sockets the sender's socket is known for each message; by connections
- * between two sockets of this host, and by datagrams, it is whoever wrote last, and by pipes (pipes.bpf.h) who wrote the last byte that was taken.
+ * between two sockets of this host, and by datagrams, it is whoever wrote last, and by pipes (pipes.bpf.h) and message queues who wrote what was taken.
  *
  * A message is taken before its sender's call is over, by a reader on another CPU. So who writes is known before: by connections when the first packet with data
  * is sent within the call, by unix sockets and pipes when the call begins (pipes.bpf.h). What an acknowledgement or a timer sends was written by a call that
@@ -25,7 +25,7 @@
 
 /* Of two processes that send each other messages, the smaller number above: which is the client, and whether it took an answer. */
 #define ANSWERED (1ULL << 32)
-SPEAKERS(dialogs);
+TALK_OF(dialogs, u64);
 
 /* Ports on which somebody listened since recording began. */
 OWNERS_OF(listening, 4096);
@@ -34,8 +34,7 @@ OWNERS_OF(listening, 4096);
 
 /*
  * A task took a message, in this role. Not static, as others here that are called in several places: the verifier walks through such a function once, and 7.2's
- * gives up else. An answer changes nothing of whom its taker works for: a client goes on for itself, a proxy for its own
- * client.
+ * gives up else. True: it is an answer (goes_on()).
  */
 __noinline int took_of(u64 sender, u32 role)
 {
@@ -64,7 +63,7 @@ __noinline int took_of(u64 sender, u32 role)
 			talk_changes();
 			add_use(a, other, KP_USE_ANSWER, 0);
 		}
-		return 0;
+		return 1;
 	}
 	if (a->victim == KP_OTHERS && (as == KP_OTHERS || !(*dialog & ANSWERED)))
 		serve(a, 0, 0);
@@ -73,10 +72,16 @@ __noinline int took_of(u64 sender, u32 role)
 	return 0;
 }
 
-static __always_inline void took_from(u64 *sender, u32 role)
+/*
+ * A task took the answer to what was written last on its own end. A client goes on for itself; one that asked for a client of its own goes on for that one, even if it has
+ * taken others' messages since. True: it did ask for one, so the next answer may be for another.
+ */
+static __always_inline bool goes_on(struct account *a, struct speech *asked)
 {
-	if (sender)
-		took_of(*sender, role);
+	if (!asked || !asked->client || asked->who >> 32 != own_number(a))
+		return false;
+	serve(a, asked->client, asked->client_for);
+	return true;
 }
 
 struct inode___number {
@@ -100,10 +105,10 @@ static __always_inline u64 number_of(u64 sk)
 /* A process has sent to a unix socket: its messages have the socket's address. */
 static __always_inline void sent(struct account *a, u64 sk)
 {
-	u64 who = speaker(a), number = number_of(sk), *known = bpf_map_lookup_elem(&senders, &number);
+	u64 number = number_of(sk);
 
-	if (number && (!known || *known != who))
-		bpf_map_update_elem(&senders, &number, &who, BPF_ANY);
+	if (number)
+		speaks(a, &senders, number);
 }
 
 /* A task has put a message into a unix socket's queue, and its reader is woken next. One that listens has a connection there. */
@@ -162,22 +167,31 @@ static __always_inline u32 role_by_sender(u64 sk)
 	return BPF_CORE_READ(u, sk.sk_type) == SOCK_STREAM && BPF_CORE_READ(u, addr) ? IS_CLIENT : NOT_KNOWN;
 }
 
+/* A task took a message that this unix socket sent; `own`: by this one, 0: that is not known. */
+static __noinline int took_of_unix(struct account *a, u64 from, u64 own)
+{
+	u64 number = number_of(from);
+	struct speech *sender = bpf_map_lookup_elem(&senders, &number);
+
+	if (!a || !sender || !took_of(sender->who, role_by_sender(from)))
+		return 0;
+	number = number_of(own);
+	return goes_on(a, bpf_map_lookup_elem(&senders, &number));
+}
+
 /* (skb, length) */
 SEC("raw_tp/skb_copy_datagram_iovec")
 int work_skb_copy_datagram_iovec(u64 *ctx)
 {
 	struct account *a = this_account();
-	u64 sk, number, *sender;
+	u64 sk;
 
 	if (!at_task(a) || a->mode == KP_WORK_THREAD)
 		return 0;
 	sk = kread_ptr((struct sk_buff *)ctx[0], sk);
 	if (!sk || kread((struct sock___profile *)sk, __sk_common.skc_family) != AF_UNIX)
 		return 0;
-	number = number_of(sk);
-	sender = bpf_map_lookup_elem(&senders, &number);
-	took_from(sender, role_by_sender(sk));
-	return 0;
+	return took_of_unix(a, sk, (u64)BPF_CORE_READ((struct unix_sock___bound *)sk, peer));
 }
 
 static __always_inline void sent_to_peer(struct account *a, u64 sk)
@@ -190,8 +204,10 @@ static __always_inline void sent_to_peer(struct account *a, u64 sk)
 
 static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 {
+	struct speech *sender, *own;
 	struct ends e;
-	u64 key, *sender, talk;
+	u64 key, talk;
+	bool answer;
 
 	if (a->mode == KP_WORK_THREAD || took_before(a, socket))
 		return;
@@ -200,11 +216,10 @@ static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 		key = as_receiver(&e);
 		sender = bpf_map_lookup_elem(&writers, &key);
 		key = as_sender(&e);
-		if (sender)
-			took_of(*sender, role_of(&e));
-		else
-			took_remote(a, &e, socket, role_of(&e), !bpf_map_lookup_elem(&writers, &key), sk, NULL);
-		remember_taken(a, socket, talk);
+		own = bpf_map_lookup_elem(&writers, &key);
+		answer = sender ? took_of(sender->who, role_of(&e)) : took_remote(a, &e, socket, role_of(&e), !own, sk, NULL);
+		if (!answer || !goes_on(a, own))
+			remember_taken(a, socket, talk);
 	} else if (e.datagrams) {
 		a->datagram_net = net_number(kread_ptr((struct sock___ends *)sk, __sk_common.skc_net.net));
 		a->datagram_port = e.near_port;
@@ -283,7 +298,8 @@ static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, lo
 {
 	struct sockaddr_of_internet from = {};
 	struct ends e = { .datagrams = 1 };
-	u64 at, key, *sender, talk;
+	struct speech *sender;
+	u64 at, key, talk;
 
 	if (!a || !regs)
 		return 0;
@@ -326,7 +342,7 @@ static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, lo
 	talk = talk_now();
 	sender = bpf_map_lookup_elem(&writers, &key);
 	if (sender)
-		took_of(*sender, role_of(&e));
+		took_of(sender->who, role_of(&e));
 	else
 		took_remote(a, &e, a->datagram_socket, role_of(&e), true, 0, &from);
 	remember_taken(a, key, talk);

@@ -74,14 +74,14 @@ static __always_inline bool log_ends(struct account *a, u64 number, u64 socket, 
 	return true;
 }
 
-/* A task took a message that nobody on this host wrote. `first`: this host's end has not written before. */
-static __always_inline int took_remote(struct account *a, struct ends *e, u64 socket, u32 role, bool first, u64 sk, struct sockaddr_of_internet *from)
+/* A task took a message that nobody on this host wrote. `first`: this host's end has not written before. True: it is an answer. */
+static __always_inline bool took_remote(struct account *a, struct ends *e, u64 socket, u32 role, bool first, u64 sk, struct sockaddr_of_internet *from)
 {
 	u64 number = as_receiver(e), round = *(volatile u64 *)&file_round, *known, state;
 	bool serves;
 
 	if (e->net || a->victim == KP_OTHERS)
-		return 0;
+		return false;
 	known = bpf_map_lookup_elem(&remotes, &number);
 	serves = known ? *known & 1 : role == IS_SERVER || (role == NOT_KNOWN && first);
 	if (!known || *known >> 1 != round) {
@@ -91,7 +91,7 @@ static __always_inline int took_remote(struct account *a, struct ends *e, u64 so
 	}
 	if (serves)
 		serve(a, number, KP_FOR_REMOTE);
-	return 0;
+	return !serves;
 }
 
 #endif

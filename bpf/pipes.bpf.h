@@ -1,44 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Messages by system calls, where it is looked what the number stands for: through pipes, of which the kernel shows nothing else, and who begins to send through
- * a unix socket.
- *
- * Of each pipe the bytes are counted that were written and taken: what is taken is of the writer whose bytes reach that far. What is taken while its writer's
- * call goes on is beyond all that was counted, and is of who writes. A pipe that was not empty when recording began is counted right from when it was
- * found empty.
+ * Messages by system calls, where it is looked what the number stands for: through pipes and message queues (queues.bpf.h), of which the kernel shows nothing else, and who begins to
+ * send through a unix socket. A pipe that was not empty when recording began is counted right from when it was found empty, a queue from when all of that was taken.
  */
 #ifndef KPAT_PIPES_H
 #define KPAT_PIPES_H
 
-#include "uses.bpf.h"
+#include "queues.bpf.h"
 
 #define S_IFMT 0170000
+#define S_IFREG 0100000
 #define S_IFIFO 0010000
 #define S_IFSOCK 0140000
 
-#define WRITERS 8 /* the latest ones: a power of two */
-
-struct written {
-	u64 end;
-	u64 who;
-};
-
-struct pipe {
-	u64 written; /* bytes */
-	u64 taken;
-	u64 writes; /* who writes now */
-	u64 writing; /* so many are in their calls */
-	u64 calls;
-	struct written by[WRITERS];
-};
-
-/* By inode: see pipe_number(). */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
-	__type(key, u64);
-	__type(value, struct pipe);
-} pipes SEC(".maps");
+#define MSG_COPY 040000 /* msgrcv(): it stays in the queue */
 
 struct pipe_inode_info___kpat {
 	unsigned int head, tail;
@@ -123,10 +98,9 @@ static __always_inline u64 pipe_number(struct inode___pipe *inode)
 __noinline int writing_begins(u64 number, u32 also_pipes)
 {
 	struct account *a = this_account();
-	u64 who = (bpf_get_current_pid_tgid() & ~0xffffffffULL) | (u32)number, key;
+	u64 who = (bpf_get_current_pid_tgid() & ~0xffffffffULL) | (u32)number;
 	struct file___open *file;
 	struct inode___pipe *inode;
-	struct pipe *p, none = {};
 	u32 kind;
 
 	if (!a)
@@ -136,73 +110,81 @@ __noinline int writing_begins(u64 number, u32 also_pipes)
 	kind = inode ? BPF_CORE_READ(inode, i_mode) & S_IFMT : 0;
 	if (kind == S_IFSOCK)
 		unix_begins(a, file, who);
-	if (kind != S_IFIFO || !also_pipes)
-		return 0;
-	key = pipe_number(inode);
-	p = bpf_map_lookup_elem(&pipes, &key);
-	if (!p) {
-		bpf_map_update_elem(&pipes, &key, &none, BPF_NOEXIST);
-		p = bpf_map_lookup_elem(&pipes, &key);
-		if (!p)
-			return 0;
-	}
-	add(&p->writing, 1);
-	p->writes = speaker(a);
-	return 0;
+	return kind == S_IFIFO && also_pipes ? writes_to(pipe_number(inode)) : 0;
 }
 
-/* Its call is over by which a task has written so many bytes, or failed. */
 __noinline int pipe_written(u64 number, long bytes)
 {
-	struct account *a = this_account();
 	struct inode___pipe *inode = inode_of(file_of(number), S_IFIFO);
-	u64 key = inode ? pipe_number(inode) : 0, end;
-	struct pipe *p = inode ? bpf_map_lookup_elem(&pipes, &key) : NULL;
-	struct written *w;
 
-	if (!a || !p)
-		return 0;
-	if (bytes > 0) {
-		end = __sync_fetch_and_add(&p->written, bytes) + bytes;
-		w = &p->by[__sync_fetch_and_add(&p->calls, 1) & (WRITERS - 1)];
-		w->who = speaker(a);
-		w->end = end;
-	}
-	if (p->writing) /* its beginning may not have been seen */
-		__sync_fetch_and_add(&p->writing, -1);
-	return 0;
+	return inode ? written_to(pipe_number(inode), bytes) : 0;
 }
 
 __noinline int pipe_taken(u64 number, long bytes)
 {
-	struct account *a = this_account();
 	struct inode___pipe *inode = inode_of(file_of(number), S_IFIFO);
-	u64 key = inode ? pipe_number(inode) : 0, end, written, who, nearest = 0;
 	struct pipe_inode_info___kpat *info;
-	struct pipe *p = inode ? bpf_map_lookup_elem(&pipes, &key) : NULL;
 
-	if (!a || !p)
+	if (!inode)
 		return 0;
-	end = __sync_fetch_and_add(&p->taken, bytes) + bytes;
-	written = p->written;
-	if (end > written && p->writing) {
-		who = p->writes;
-	} else {
-		who = p->by[(p->calls - 1) & (WRITERS - 1)].who;
-#pragma unroll
-		for (int i = 0; i < WRITERS; i++) {
-			struct written *w = &p->by[i];
-
-			if (w->end >= end && (!nearest || w->end < nearest)) {
-				nearest = w->end;
-				who = w->who;
-			}
-		}
-	}
 	info = BPF_CORE_READ(inode, i_pipe);
-	if (end != written && info && BPF_CORE_READ(info, head) == BPF_CORE_READ(info, tail) && !p->writing)
-		p->taken = p->written;
-	return took_of(who, NOT_KNOWN);
+	return taken_from(pipe_number(inode), bytes, info && BPF_CORE_READ(info, head) == BPF_CORE_READ(info, tail));
+}
+
+/* Of an open queue of POSIX, and its messages of this priority; 0: it is none. */
+static __always_inline u64 mqueue_number(u64 number, u64 priority)
+{
+	struct inode___pipe *inode = inode_of(file_of(number), S_IFREG);
+
+	return inode ? mixed(pipe_number(inode), (u32)priority) | 1 : 0;
+}
+
+/* A task begins to send a message to a queue. */
+static __noinline int sends_to_queue(u64 call, struct pt_regs *regs)
+{
+	u64 priority, key, any;
+
+	if (!regs)
+		return 0;
+	if (call == SYS_MSGSND)
+		return writes_to(queue_number(system_call_arg(regs, 0), system_call_arg(regs, 1)));
+	priority = system_call_arg4(regs);
+	key = mqueue_number(system_call_arg(regs, 0), priority);
+	any = mqueue_number(system_call_arg(regs, 0), ANY_PRIORITY);
+	if (priority && key && !bpf_map_lookup_elem(&pipes, &any))
+		writes_to(any);
+	return key ? writes_to(key) : 0;
+}
+
+/* Its call is over by which a task has sent a message to a queue, or has taken one. */
+static __noinline int queue_used(u64 call, struct pt_regs *regs, long result)
+{
+	u64 key, any, at;
+	u32 priority = 0;
+
+	if (!regs)
+		return 0;
+	switch (call) {
+	case SYS_MSGSND:
+		return written_to(queue_number(system_call_arg(regs, 0), system_call_arg(regs, 1)), !result);
+	case SYS_MQ_TIMEDSEND:
+		key = mqueue_number(system_call_arg(regs, 0), system_call_arg4(regs));
+		return key ? written_to(key, !result) : 0;
+	case SYS_MSGRCV:
+		if (result < 0 || system_call_arg5(regs) & MSG_COPY)
+			return 0;
+		return taken_from(queue_number(system_call_arg(regs, 0), system_call_arg(regs, 1)), 1, false);
+	}
+	if (result < 0)
+		return 0;
+	at = system_call_arg4(regs);
+	if (at && bpf_probe_read_user(&priority, sizeof(priority), (void *)at))
+		return 0;
+	key = mqueue_number(system_call_arg(regs, 0), priority);
+	any = mqueue_number(system_call_arg(regs, 0), ANY_PRIORITY);
+	if (!key || (!at && bpf_map_lookup_elem(&pipes, &any)))
+		return 0;
+	return taken_from(key, 1, false);
 }
 
 /* A task has taken bytes of a socket by splice(), which no tracepoint shows. */
@@ -211,7 +193,7 @@ __noinline int socket_spliced(u64 number, long bytes)
 	struct account *a = this_account();
 	struct file___open *file = file_of(number);
 	struct sock *sk;
-	u64 cookie, peer;
+	u64 cookie;
 	u16 family;
 
 	if (!a || !inode_of(file, S_IFSOCK))
@@ -221,9 +203,7 @@ __noinline int socket_spliced(u64 number, long bytes)
 		return 0;
 	family = BPF_CORE_READ((struct sock___profile *)sk, __sk_common.skc_family);
 	if (family == AF_UNIX) {
-		peer = (u64)BPF_CORE_READ((struct unix_sock___bound *)sk, peer);
-		cookie = number_of(peer);
-		took_from(bpf_map_lookup_elem(&senders, &cookie), role_by_sender(peer));
+		took_of_unix(a, (u64)BPF_CORE_READ((struct unix_sock___bound *)sk, peer), (u64)sk);
 	} else if (family == AF_INET || family == AF_INET6) {
 		cookie = BPF_CORE_READ((struct sock___cookie *)sk, __sk_common.skc_cookie.counter);
 		if (cookie && use(a, cookie, KP_USE_READ, bytes))
@@ -266,6 +246,7 @@ int work_sys_enter(u64 *ctx)
 	struct pt_regs *regs;
 	long call = ctx[1];
 	u32 into, also_pipes = 1;
+	bool queue = false;
 
 	if (!a)
 		return 0;
@@ -282,8 +263,15 @@ int work_sys_enter(u64 *ctx)
 	case SYS_READV:
 	case SYS_ACCEPT:
 	case SYS_ACCEPT4:
+	case SYS_MSGRCV:
+	case SYS_MQ_TIMEDRECEIVE:
 		a->by_number = 1;
 		return 0;
+	case SYS_MSGSND:
+	case SYS_MQ_TIMEDSEND:
+		queue = true;
+		into = 0;
+		break;
 	case SYS_WRITE:
 	case SYS_WRITEV:
 	case SYS_SENDFILE:
@@ -303,6 +291,8 @@ int work_sys_enter(u64 *ctx)
 	if (!regs)
 		return 0;
 	a->by_number = also_pipes;
+	if (queue)
+		return sends_to_queue(call, regs);
 	if (also_pipes || (current_pid_tgid() & ~0xffffffffULL) + (u32)system_call_arg(regs, into) != a->not_unix)
 		writing_begins(system_call_arg(regs, into), also_pipes);
 	return 0;
@@ -333,6 +323,11 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 	case SYS_READ:
 	case SYS_READV:
 		return result > 0 ? pipe_taken(system_call_arg(regs, 0), result) : 0;
+	case SYS_MSGSND:
+	case SYS_MSGRCV:
+	case SYS_MQ_TIMEDSEND:
+	case SYS_MQ_TIMEDRECEIVE:
+		return queue_used(system_call_of(regs), regs, result);
 	}
 	return 0;
 }

@@ -12,7 +12,7 @@
  *   reg_pc(regs)              the address of the instruction
  *   in_system_call(regs)      did the task whose registers these are enter the kernel by a system call?
  *   system_call_of(regs)      its number: SYS_READ and its neighbours
- *   system_call_arg(regs, i)  one of its first three arguments, also at its end; system_call_arg5(regs): the fifth
+ *   system_call_arg(regs, i)  one of its first three arguments, also at its end; system_call_arg4(regs), system_call_arg5(regs): the fourth and the fifth
  *   store_release(at, v)      a store that is seen after all that its CPU wrote, and read, before
  *   LOADS_IN_ORDER            another CPU's loads are not reordered: what follows the load of a released word sees what was written before it
  *

@@ -69,6 +69,12 @@ static __always_inline u64 system_call_arg(struct pt_regs *regs, u32 i)
 	return i == 0 ? ((struct pt_regs___syscall *)regs)->orig_x0 : i == 1 ? regs->regs[1] : regs->regs[2];
 }
 
+/* The fourth. */
+static __always_inline u64 system_call_arg4(struct pt_regs *regs)
+{
+	return regs->regs[3];
+}
+
 /* The fifth. */
 static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 {
@@ -83,6 +89,10 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_VMSPLICE 75
 #define SYS_SPLICE 76
 #define SYS_TEE 77
+#define SYS_MQ_TIMEDSEND 182
+#define SYS_MQ_TIMEDRECEIVE 183
+#define SYS_MSGRCV 188
+#define SYS_MSGSND 189
 #define SYS_ACCEPT 202
 #define SYS_SENDTO 206
 #define SYS_RECVFROM 207

@@ -64,6 +64,12 @@ static __always_inline u64 system_call_arg(struct pt_regs *regs, u32 i)
 	return i == 0 ? regs->di : i == 1 ? regs->si : regs->dx;
 }
 
+/* The fourth. */
+static __always_inline u64 system_call_arg4(struct pt_regs *regs)
+{
+	return regs->r10;
+}
+
 /* The fifth. */
 static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 {
@@ -80,6 +86,10 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_RECVFROM 45
 #define SYS_SENDMSG 46
 #define SYS_RECVMSG 47
+#define SYS_MSGSND 69
+#define SYS_MSGRCV 70
+#define SYS_MQ_TIMEDSEND 242
+#define SYS_MQ_TIMEDRECEIVE 243
 #define SYS_SPLICE 275
 #define SYS_TEE 276
 #define SYS_VMSPLICE 278

@@ -90,6 +90,153 @@ def ran_of_workers() -> dict[int, tuple[int, int]]:
     return ran
 
 
+# One loop for two clients, with a connection to the server behind it for each: the work is done when that one has answered, and meanwhile the other
+# client's message is taken. What it spent on each by its own clock.
+PROXY = """
+import os, select, signal, socket, sys, time
+kind, front, behind = sys.argv[1], sys.argv[2], sys.argv[3]
+def at(name):
+    return name if kind == "unix" else ("127.0.0.1", int(name))
+family = socket.AF_UNIX if kind == "unix" else socket.AF_INET
+s = socket.socket(family); s.bind(at(front)); s.listen()
+clients, servers, spent = [None, None], [], [0, 0]
+for name in (0, 1):
+    c = socket.socket(family); c.connect(at(behind)); servers.append(c)
+print("ready", os.getpid(), flush=True)
+for _ in clients:
+    c, _ = s.accept()
+    clients[int(c.recv(1))] = c
+left = {*clients}
+while left:
+    ready, _, _ = select.select([*left, *servers], [], [])
+    for c in ready:
+        began = time.process_time_ns()
+        data = c.recv(64)
+        if not data: left.discard(c); continue
+        if c in clients:
+            name = clients.index(c)
+            servers[name].send(data)
+        else:
+            name, x = servers.index(c), 0
+            for i in range(int(data)): x += i & 3
+            clients[name].send(b"done")
+        spent[name] += time.process_time_ns() - began
+print("did", *spent, flush=True)
+signal.pause()
+"""
+# Answers after a time in which the proxy takes the other client's message.
+BACKEND = """
+import os, select, socket, sys, time
+kind, at = sys.argv[1], sys.argv[2]
+s = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET)
+s.bind(at if kind == "unix" else ("127.0.0.1", int(at))); s.listen()
+print("ready", os.getpid(), flush=True)
+left = [s.accept()[0], s.accept()[0]]
+while left:
+    for c in select.select(left, [], [])[0]:
+        data = c.recv(64)
+        if not data: left.remove(c); continue
+        time.sleep(0.0005)
+        c.send(data)
+"""
+# Answers by message queues: of System V, where a message has its reader's type, or of POSIX, where each client has a queue for its answers. Requests of the second
+# client are of another priority. What it spent on each by its own clock.
+QUEUES = r"""
+#include <fcntl.h>
+#include <mqueue.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/msg.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+struct message { long type; int client, work; };
+static int posix, queue;
+static mqd_t asks, answers[2];
+static volatile unsigned long sum;
+static void give(int client, int to, int work)
+{
+	struct message m = { .type = to, .client = client, .work = work };
+	if (posix ? mq_send(to == 1 ? asks : answers[client], (char *)&m, sizeof m, to == 1 ? client : 0) : msgsnd(queue, &m, sizeof m - sizeof m.type, 0))
+		exit(4);
+}
+static struct message take(int client, int of)
+{
+	struct message m;
+	unsigned priority;
+	if ((posix ? mq_receive(of == 1 ? asks : answers[client], (char *)&m, sizeof m, of == 1 ? &priority : NULL) : msgrcv(queue, &m, sizeof m - sizeof m.type, of, 0)) < 0)
+		exit(5);
+	return m;
+}
+static long spent(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+static void serve(void)
+{
+	long on[2] = {0};
+	for (int ends = 0; ends < 2;) {
+		long began = spent();
+		struct message m = take(0, 1);
+		if (!m.work) { ends++; continue; }
+		for (long i = 0; i < m.work * 1000L; i++) sum += i;
+		give(m.client, 10 + m.client, 1);
+		on[m.client] += spent() - began;
+	}
+	if (!posix) msgctl(queue, IPC_RMID, NULL);
+	printf("did %d %ld %ld\n", getpid(), on[0], on[1]);
+	fflush(stdout);
+	pause();
+}
+static void ask(int client)
+{
+	for (int i = 0; i < 300; i++) {
+		give(client, 1, client ? 900 : 300);
+		take(client, 10 + client);
+	}
+	give(client, 1, 0);
+	printf("client%d %d\n", client, getpid());
+	fflush(stdout);
+	pause();
+}
+int main(int argc, char **argv)
+{
+	struct mq_attr how = { .mq_maxmsg = 4, .mq_msgsize = sizeof(struct message) };
+	char name[64];
+	posix = !strcmp(argv[1], "posix");
+	for (int i = 0; posix && i < 3; i++) {
+		sprintf(name, "/kpat-%d-%d", getpid(), i);
+		mqd_t q = mq_open(name, O_RDWR | O_CREAT, 0600, &how);
+		if (q < 0) return 3;
+		mq_unlink(name);
+		*(i == 2 ? &asks : &answers[i]) = q;
+	}
+	if (!posix && (queue = msgget(IPC_PRIVATE, 0600)) < 0) return 3;
+	if (!fork()) serve();
+	for (int i = 0; i < 2; i++) if (!fork()) ask(i);
+	pause();
+	return 0;
+}
+"""
+ASK_PROXY = """
+import signal, socket, sys, time
+kind, at, name, work, times = sys.argv[1:]
+c = socket.socket(socket.AF_UNIX if kind == "unix" else socket.AF_INET)
+c.connect(at if kind == "unix" else ("127.0.0.1", int(at)))
+c.send(name.encode())
+time.sleep(0.3)
+for i in range(int(times)):
+    c.send(work.encode())
+    c.recv(16)
+print("did", 0, flush=True)
+c.close()
+signal.pause()
+"""
+
+
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 @unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
 class Behalf(profile.Recorded):
@@ -153,3 +300,38 @@ class Behalf(profile.Recorded):
         self.assertLess(items + rest, 1.1 * most + 0.01e9)
         own_time = sum(self.own_ns(self.of(p, w)) for w in workers)
         print(f"behalf: these threads' own {own_time / 1e9:.4f} s, and for others or in interrupts {(rest - own_time) / 1e9:.4f} s", file=sys.stderr, flush=True)
+
+    def test_a_proxy_works_for_whom_it_asked_when_it_takes_the_answer(self):
+        for kind in ("tcp", "unix"):
+            first = 20_000 + os.getpid() % 20_000
+            front, behind = (self.dir / "front", self.dir / "behind") if kind == "unix" else (first, first + 1)
+
+            def load():
+                backend = self.start(None, f"backend-{kind}", profile.SEND_CPU, BACKEND, kind, behind)
+                self.text_of(backend, "ready")
+                proxy = self.start(None, f"proxy-{kind}", profile.BURN_CPU, PROXY, kind, front, behind)
+                self.text_of(proxy, "ready")
+                asks = [self.start(None, f"ask-{kind}{name}", profile.SEND_CPU, ASK_PROXY, kind, front, name, work, 300) for name, work in enumerate((3000, 9000))]
+                return proxy.p.pid, [a.p.pid for a in asks], self.text_of(proxy, "did")
+
+            (proxy, clients, did), p = self.profile(f"proxy-{kind}", load)
+            got = {c["client"]: c["ns"] for c in p["clients"] if c["server"] == proxy}
+            for client, truth in zip(clients, did):
+                # and what select() costs, which is behind each message
+                self.close(f"proxy for a client by {kind}, by its own clock", got.get(client, 0), truth, 0.15)
+
+    @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
+    def test_a_servers_work_follows_messages_in_queues(self):
+        source, program = self.dir / "queues.c", self.dir / "queues"
+        source.write_text(QUEUES)
+        sh("cc", "-O1", "-o", program, source, "-lrt")
+        for how in ("system-v", "posix"):
+            def load():
+                p = play.Process(f"queues-{how}", [str(program), how], self.dir)
+                self.stack.callback(p.stop)
+                return self.text_of(p, "did"), [self.text_of(p, f"client{i}")[0] for i in (0, 1)]
+
+            ((server, *did), clients), p = self.profile(f"queues-{how}", load)
+            got = {c["client"]: c["ns"] for c in p["clients"] if c["server"] == server}
+            for client, truth in zip(clients, did):
+                self.close(f"server for a client by queues of {how}, by its own clock", got.get(client, 0), truth, 0.1)

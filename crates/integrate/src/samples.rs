@@ -11,12 +11,12 @@
 use crate::charges::{Charges, Served, User};
 use crate::error::Result;
 use crate::spill::{Fixed, Put, Sorter, Take};
-use crate::symbols::{Mapped, Named, names};
-use kpat_model::{BootNs, Busy, CpuSample, Mapping, MappingKind, Purpose, SampledStack};
+use crate::symbols::{Mapped, Named, Place, Wanted, names};
+use kpat_model::{BootNs, Busy, CpuSample, Mapping, MappingKind, ProcessNumber, Purpose, SampledStack};
 use kpat_store::TableWriter;
 use kpat_store::tables::{SampleRow, StackRow};
 use stacks::Stacks;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 mod stacks;
@@ -139,18 +139,18 @@ impl Samples {
     }
 
     fn write_stacks(&self, dir: &Path, kernel: &HashMap<u64, String>) -> Result<()> {
-        let mut wanted: BTreeMap<Mapped, BTreeSet<u64>> = BTreeMap::new();
+        let mut wanted: BTreeMap<Mapped, Wanted> = BTreeMap::new();
         let mut stacks = self.stacks.read()?;
         while let Some(s) = stacks.next()? {
             for (i, at) in s.addresses().enumerate().filter(|_| s.process != 0) {
-                if let Some((file, offset)) = self.mapped(s.process, at, s.at).and_then(|m| of_file(m, at, i))
-                {
-                    wanted.entry(file).or_default().insert(offset);
-                }
+                let Some(m) = self.mapped(s.process, at, s.at) else { continue };
+                let Some((file, offset)) = of_file(m, at, i) else { continue };
+                let wanted = wanted.entry(file).or_default();
+                wanted.offsets.insert(offset);
+                let pid = ProcessNumber(s.process).pid();
+                wanted.places.insert(Place { pid, start: m.start, length: m.length });
             }
         }
-        let listed = |(file, offsets): (Mapped, BTreeSet<u64>)| (file, offsets.into_iter().collect());
-        let wanted: BTreeMap<Mapped, Vec<u64>> = wanted.into_iter().map(listed).collect();
         let found = names(&wanted);
         let mut rows = TableWriter::<StackRow>::create(dir)?;
         let (mut stacks, mut number) = (self.stacks.read()?, -1);

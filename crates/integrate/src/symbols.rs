@@ -1,12 +1,15 @@
 //! Names for addresses of processes, out of the files that were mapped there: here, where the log is integrated, so the files must be here, too. Which file
-//! it is its build id says; a file of the same path and another build id is another file.
+//! it is its build id says; a file of the same path and another build id is another file. A container's files have another root, and a program that was
+//! replaced while it runs has no path: as long as a process has the file mapped, it is there.
 //!
 //! A separate debug file (/usr/lib/debug/.build-id) is preferred to the file itself. The library that reads symbols, DWARF and inlined functions
 //! is blazesym.
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Sym, Symbolizer};
-use std::collections::BTreeMap;
+use kpat_model::build_id::build_id;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +19,24 @@ pub(crate) struct Mapped {
     pub path: String,
     pub build_id: Vec<u8>,
 }
+
+/// Where a process had it: addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub pid: u32,
+    pub start: u64,
+    pub length: u64,
+}
+
+/// What is asked of a file.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    pub offsets: BTreeSet<u64>,
+    pub places: BTreeSet<Place>,
+}
+
+/// Of the processes that had a file mapped so many are asked for it, the latest numbers first.
+const ASKED: usize = 16;
 
 /// One function at an address; several where functions are inlined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,11 +51,12 @@ pub(crate) struct Named {
 const DEBUG: &str = "/usr/lib/debug/.build-id";
 
 /// Of each offset in each file its functions, innermost first. What is not found is not in it.
-pub(crate) fn names(wanted: &BTreeMap<Mapped, Vec<u64>>) -> BTreeMap<(Mapped, u64), Vec<Named>> {
+pub(crate) fn names(wanted: &BTreeMap<Mapped, Wanted>) -> BTreeMap<(Mapped, u64), Vec<Named>> {
     let symbolizer = Symbolizer::new();
     let mut found = BTreeMap::new();
-    for (file, offsets) in wanted {
-        let own = Some(PathBuf::from(&file.path)).filter(|p| is_file(p, &file.build_id));
+    for (file, Wanted { offsets, places }) in wanted {
+        let offsets: Vec<u64> = offsets.iter().copied().collect();
+        let own = own_file(file, places);
         let debug = debug_file(&file.build_id).filter(|p| is_file(p, &file.build_id));
         let result = match (&own, &debug) {
             // A debug file has the addresses of its program, and not always its offsets.
@@ -44,7 +66,7 @@ pub(crate) fn names(wanted: &BTreeMap<Mapped, Vec<u64>>) -> BTreeMap<(Mapped, u6
                 symbolizer.symbolize(&Source::Elf(Elf::new(debug)), Input::VirtOffset(&virt))
             }
             (Some(own), None) => {
-                symbolizer.symbolize(&Source::Elf(Elf::new(own)), Input::FileOffset(offsets))
+                symbolizer.symbolize(&Source::Elf(Elf::new(own)), Input::FileOffset(&offsets))
             }
             _ => continue,
         };
@@ -58,11 +80,24 @@ pub(crate) fn names(wanted: &BTreeMap<Mapped, Vec<u64>>) -> BTreeMap<(Mapped, u6
     found
 }
 
+fn own_file(file: &Mapped, places: &BTreeSet<Place>) -> Option<PathBuf> {
+    let mapped = |p: &Place| {
+        PathBuf::from(format!(
+            "/proc/{}/map_files/{:x}-{:x}",
+            p.pid,
+            p.start,
+            p.start.saturating_add(p.length)
+        ))
+    };
+    let in_processes = places.iter().rev().take(ASKED).map(mapped);
+    [PathBuf::from(&file.path)].into_iter().chain(in_processes).find(|p| is_file(p, &file.build_id))
+}
+
 /// A regular file with that build id: the path comes out of a log, and may be anything.
-fn is_file(path: &Path, build_id: &[u8]) -> bool {
-    !build_id.is_empty()
+fn is_file(path: &Path, wanted: &[u8]) -> bool {
+    !wanted.is_empty()
         && std::fs::metadata(path).is_ok_and(|m| m.is_file())
-        && blazesym::helper::read_elf_build_id(path).is_ok_and(|id| id.is_some_and(|id| *id == *build_id))
+        && File::open(path).and_then(|mut f| build_id(&mut f)).is_ok_and(|id| id == wanted)
 }
 
 fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
@@ -93,7 +128,7 @@ fn segments(path: &Path) -> Option<Vec<(u64, u64, u64)>> {
     const LOAD: u32 = 1;
     let mut bytes = Vec::new();
     // The headers are at the beginning of what linkers write.
-    std::fs::File::open(path).ok()?.take(1 << 16).read_to_end(&mut bytes).ok()?;
+    File::open(path).ok()?.take(1 << 16).read_to_end(&mut bytes).ok()?;
     let half = |i: usize| Some(u16::from_le_bytes(bytes.get(i..i + 2)?.try_into().ok()?));
     let word = |i: usize| Some(u32::from_le_bytes(bytes.get(i..i + 4)?.try_into().ok()?));
     let long = |i: usize| Some(u64::from_le_bytes(bytes.get(i..i + 8)?.try_into().ok()?));

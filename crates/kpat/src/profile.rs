@@ -39,7 +39,13 @@ pub struct Args {
     #[arg(long, value_name = "UID")]
     user: Vec<i64>,
     /// Add processes up by what they have in common
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = ByArg::Process)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value_t = ByArg::Process,
+        conflicts_with_all = ["flat", "graph", "format", "function"]
+    )]
     by: ByArg,
     /// Show at most so many processes, and so many pairs of victim and beneficiary; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
@@ -99,9 +105,10 @@ const MOST_DIFFERENCE: f64 = 0.2;
 const NOTHING: &str = "this log has no profile; record it with `kpat record -p profile`";
 
 /// What the figures leave out: whoever reads them must know.
-const NOT_MEASURED: [&str; 10] = [
+const NOT_MEASURED: [&str; 11] = [
     "page faults are in the time of user mode where the kernel has no tracepoint at their beginning (arm64)",
     "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages through translated addresses are not followed to a client, nor are those to another host to its process there",
+    "requests by eventfd, signals, pseudoterminals and shared memory are not followed, nor from one thread of a server to another; one that takes several requests before it answers the first (io_uring, requests read ahead) works for whom it took the last of",
     "programs that ran in one process one after the other are added up, under the name of the last",
     "before Linux 6.3 sockets have no tracepoints: where the kernel lets nobody probe functions either, packets are received by nobody that is known, and servers have no clients by sockets",
     "packets that a device's poll hands up together (receive offload, a device's own thread) share their time in equal parts; of fragments of IPv6 whose datagram is not whole when another task runs it is not known whose they are",

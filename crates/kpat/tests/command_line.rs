@@ -19,7 +19,7 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
     std::fs::write(folder.0.join("empty.kbl"), b"").unwrap();
     std::fs::write(folder.0.join("w.pcap"), [0xd4, 0xc3, 0xb2, 0xa1, 0, 0]).unwrap();
     std::fs::create_dir(folder.0.join("bare")).unwrap();
-    let cases: [(&[&str], i32, &str); 53] = [
+    let cases: [(&[&str], i32, &str); 55] = [
         (&["packets", "nothing.kpat"], 1, "nothing.kpat: No such file"),
         (
             &["packets", "dropped", "x.kpat"],
@@ -69,6 +69,8 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
         (&["packets", "x.kpat", "--min-path", "10"], 2, "needs a unit"),
         (&["events", "x.kpat", "-k", "party"], 2, "there is no kind of event `party`"),
         (&["profile", "x.kpat"], 2, "record it with `kpat record -p profile`"),
+        (&["profile", "x.kpat", "--by", "unit", "--flat"], 2, "'--by <WHAT>' cannot be used with '--flat'"),
+        (&["profile", "x.kpat", "--function", "f", "--pid", "1"], 2, "cannot be used with"),
         (&["integrate", "x.kbl"], 1, "x.kpat exists; use --force to replace it"),
         (&["integrate", "x.kbl", "-", "-o", "z.kpat"], 2, "cannot be read from standard input"),
         (&["packets", "x.kpat", "after", "yesterday"], 2, "`yesterday` is not a time"),

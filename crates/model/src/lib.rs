@@ -3,6 +3,7 @@
 
 pub mod announced;
 pub mod application;
+pub mod build_id;
 pub mod codes;
 pub mod explained;
 pub mod footprint;

@@ -35,6 +35,7 @@ pub mod roles;
 pub mod sampling;
 pub mod sink;
 pub mod sys;
+mod vdso;
 pub mod wire;
 pub mod wiregen;
 pub mod work;

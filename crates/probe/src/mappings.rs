@@ -1,21 +1,28 @@
 //! What the addresses of processes mean: which part of which file each executable range is, and what functions a compiler at run time made. A process
 //! is looked at when the first stack of it is logged, and again when a stack has an address that it did not have then; who is gone by then, or has left its id to
-//! another process, stays without names.
+//! another process, stays without names. A compiler writes its map when its buffer is full or the process ends (node): what has no name yet is looked for
+//! again when a file of the recording ends.
 //!
 //! Nothing is symbolised here: names cost time and memory, and can be found later, on another machine, by build id and offset.
 
 use crate::netlink::processes::started;
 use crate::sys;
+use crate::vdso;
+use kpat_model::build_id::build_id;
 use kpat_model::{BootNs, Mapping, MappingKind, ProcessNumber};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{Read, Seek};
 use std::time::{Duration, Instant};
 
 /// A process is not looked at more often.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Processes that are remembered; then all are forgotten, and logged again.
 const MOST: usize = 16384;
+/// Of processes that ended before all of their functions had names so many are remembered.
+const MOST_ENDED: usize = 256;
+/// Addresses without names of one process.
+const MOST_UNNAMED: usize = 1 << 16;
 /// A map of a compiler is read up to here.
 const MOST_OF_A_MAP: u64 = 64 << 20;
 
@@ -23,6 +30,8 @@ const MOST_OF_A_MAP: u64 = 64 << 20;
 pub struct Mappings {
     /// By id: of processes that have the same the last one.
     known: HashMap<u32, Process>,
+    /// Those that have functions without names, and ended or run another program.
+    ended: Vec<Process>,
     /// By device and inode.
     build_ids: HashMap<String, Vec<u8>>,
 }
@@ -30,10 +39,25 @@ pub struct Mappings {
 struct Process {
     number: ProcessNumber,
     looked: Instant,
-    /// Start, end, and whether it is a file's.
-    ranges: Vec<(u64, u64, bool)>,
-    /// Functions that were logged.
+    ranges: Vec<(u64, u64, Holds)>,
+    /// Addresses in functions that were logged, or asked for.
     functions: HashSet<u64>,
+    /// Those that no map has yet, and when they were seen first.
+    unnamed: BTreeMap<u64, BootNs>,
+    /// What its compiler writes; it may be gone from its place when the process is.
+    map: Option<File>,
+    /// When that was read.
+    read: Option<Instant>,
+}
+
+/// What is in a range of addresses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    File,
+    /// The kernel's functions for user mode.
+    Vdso,
+    /// Functions that were made at run time.
+    Made,
 }
 
 /// Addresses of a process at which it can run.
@@ -65,11 +89,26 @@ impl Mappings {
 
     /// That process has ended, or runs another program.
     pub fn forget(&mut self, process: ProcessNumber) {
-        self.known.remove(&process.pid());
+        let known = self.known.remove(&process.pid());
+        if let Some(p) = known.filter(|p| p.map.is_some() && !p.unnamed.is_empty())
+            && self.ended.len() < MOST_ENDED
+        {
+            self.ended.push(p);
+        }
     }
 
     pub fn forget_all(&mut self) {
         self.known.clear();
+        self.ended.clear();
+    }
+
+    /// What compilers have written since it was asked for.
+    pub fn late(&mut self) -> Vec<Mapping> {
+        let mut new = Vec::new();
+        for p in self.known.values_mut().chain(&mut self.ended).filter(|p| !p.unnamed.is_empty()) {
+            name_made(p, &mut new);
+        }
+        new
     }
 
     fn look(&mut self, process: ProcessNumber, at: BootNs, new: &mut Vec<Mapping>) {
@@ -91,10 +130,22 @@ impl Mappings {
                 build_id,
             });
         }
-        let ranges = ranges.iter().map(|r| (r.start, r.end, !r.path.is_empty())).collect();
-        let known = self.known.remove(&pid).filter(|p| p.number == process);
-        let functions = known.map(|p| p.functions).unwrap_or_default();
-        self.known.insert(pid, Process { number: process, looked: Instant::now(), ranges, functions });
+        let ranges = ranges.iter().map(|r| (r.start, r.end, r.holds())).collect();
+        let looked = Instant::now();
+        if self.known.get(&pid).is_some_and(|p| p.number != process) {
+            self.forget(process);
+        }
+        let new = || Process {
+            number: process,
+            looked,
+            ranges: Vec::new(),
+            functions: HashSet::new(),
+            unnamed: BTreeMap::new(),
+            map: None,
+            read: None,
+        };
+        let known = self.known.entry(pid).or_insert_with(new);
+        (known.looked, known.ranges) = (looked, ranges);
     }
 
     fn build_id(&mut self, process: u32, r: &Range) -> Vec<u8> {
@@ -144,23 +195,66 @@ fn executable(text: &str) -> Vec<Range> {
     text.lines().filter_map(range).collect()
 }
 
-/// The functions that frames are in, out of the map of the process's compiler.
-fn functions(p: &mut Process, frames: &[u64], at: BootNs, new: &mut Vec<Mapping>) {
-    let made = |f: &u64| p.ranges.iter().any(|(s, e, file)| !file && (*s..*e).contains(f));
-    let wanted: Vec<u64> = frames.iter().copied().filter(|f| made(f) && !p.functions.contains(f)).collect();
-    if wanted.is_empty() {
-        return;
-    }
-    // What is not in it now will not be asked for again.
-    p.functions.extend(&wanted);
-    let process = p.number.0;
-    let text = perf_map(p.number.pid()).unwrap_or_default();
-    for (start, length, name) in text.lines().filter_map(function) {
-        if wanted.iter().any(|f| (start..start.saturating_add(length)).contains(f)) {
-            let (what, offset, build_id) = (MappingKind::Function, 0, Vec::new());
-            new.push(Mapping { at, process, what, start, length, offset, name: name.into(), build_id });
+impl Range {
+    fn holds(&self) -> Holds {
+        match self.path.as_str() {
+            "" => Holds::Made,
+            // A program of 32 bits has another one.
+            "[vdso]" if self.end > 1 << 32 => Holds::Vdso,
+            _ => Holds::File,
         }
     }
+}
+
+/// The functions that frames are in, where no file has them.
+fn functions(p: &mut Process, frames: &[u64], at: BootNs, new: &mut Vec<Mapping>) {
+    let mut made = false;
+    for frame in frames {
+        let Some((start, _, holds)) = p.ranges.iter().find(|(s, e, _)| (*s..*e).contains(frame)) else {
+            continue;
+        };
+        if *holds == Holds::File || !p.functions.insert(*frame) {
+            continue;
+        }
+        if *holds == Holds::Vdso {
+            let found = vdso::function_at(frame - start);
+            new.extend(found.map(|f| function_mapping(p.number, at, start + f.offset, f.length, &f.name)));
+        } else if p.unnamed.len() < MOST_UNNAMED {
+            p.unnamed.insert(*frame, at);
+            made = true;
+        }
+    }
+    // Maps are long: what comes sooner waits for the next reading.
+    if made && p.read.is_none_or(|r| r.elapsed() >= AGAIN) {
+        name_made(p, new);
+    }
+}
+
+/// What has no name yet, out of the map of the process's compiler.
+fn name_made(p: &mut Process, new: &mut Vec<Mapping>) {
+    if p.map.is_none() {
+        p.map = perf_map(p.number.pid()).filter(|_| {
+            let first = p.unnamed.values().min().copied().unwrap_or(BootNs(i64::MAX));
+            is_there(p.number.pid(), first)
+        });
+    }
+    p.read = Some(Instant::now());
+    let text = p.map.as_mut().and_then(|f| read_whole(f).ok()).unwrap_or_default();
+    let mut named = Vec::new();
+    for (start, length, name) in text.lines().filter_map(function) {
+        let mut within = p.unnamed.range(start..start.saturating_add(length)).peekable();
+        let Some((_, at)) = within.peek() else { continue };
+        new.push(function_mapping(p.number, **at, start, length, name));
+        named.extend(within.map(|(frame, _)| *frame));
+    }
+    for frame in named {
+        p.unnamed.remove(&frame);
+    }
+}
+
+fn function_mapping(process: ProcessNumber, at: BootNs, start: u64, length: u64, name: &str) -> Mapping {
+    let (what, offset, build_id) = (MappingKind::Function, 0, Vec::new());
+    Mapping { at, process: process.0, what, start, length, offset, name: name.into(), build_id }
 }
 
 /// `START SIZE name`, in hexadecimal.
@@ -172,51 +266,18 @@ fn function(line: &str) -> Option<(u64, u64, &str)> {
 }
 
 /// By the process's own root and by its number in its own namespace.
-fn perf_map(process: u32) -> Option<String> {
+fn perf_map(process: u32) -> Option<File> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let own = status.lines().find_map(|l| l.strip_prefix("NSpid:"))?.split_whitespace().last()?;
     let path = format!("/proc/{process}/root/tmp/perf-{own}.map");
-    let mut bytes = Vec::new();
-    sys::open_regular(&path, libc::O_NOFOLLOW).ok()?.take(MOST_OF_A_MAP).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    sys::open_regular(&path, libc::O_NOFOLLOW).ok()
 }
 
-/// The build id of an ELF file of 64 bits, by its program headers, which stay when a file is stripped.
-fn build_id(file: &mut (impl Read + Seek)) -> io::Result<Vec<u8>> {
-    const NOTE: u32 = 4;
-    const GNU_BUILD_ID: u32 = 3;
-    let mut head = [0; 64];
-    file.read_exact(&mut head)?;
-    if !head.starts_with(b"\x7fELF\x02\x01") {
-        return Ok(Vec::new());
-    }
-    let half = |b: &[u8], i: usize| u16::from_le_bytes([b[i], b[i + 1]]);
-    let word = |b: &[u8], i: usize| u32::from_le_bytes([b[i], b[i + 1], b[i + 2], b[i + 3]]);
-    let long = |b: &[u8], i: usize| u64::from(word(b, i)) | u64::from(word(b, i + 4)) << 32;
-    let (at, size, count) = (long(&head, 32), usize::from(half(&head, 54)), usize::from(half(&head, 56)));
-    if size < 56 {
-        return Ok(Vec::new());
-    }
-    let mut headers = vec![0; size * count];
-    file.seek(SeekFrom::Start(at))?;
-    file.read_exact(&mut headers)?;
-    for h in headers.chunks_exact(size).filter(|h| word(h, 0) == NOTE) {
-        let mut notes = vec![0; long(h, 32).min(4096) as usize];
-        file.seek(SeekFrom::Start(long(h, 8)))?;
-        file.read_exact(&mut notes)?;
-        let mut rest = &notes[..];
-        while rest.len() >= 12 {
-            let (name, desc) = (word(rest, 0) as usize, word(rest, 4) as usize);
-            let (from, kind) = (12 + name.next_multiple_of(4), word(rest, 8));
-            let Some(id) = rest.get(from..from.saturating_add(desc)) else { break };
-            if kind == GNU_BUILD_ID && rest[12..].starts_with(b"GNU\0") {
-                return Ok(id.to_vec());
-            }
-            let Some(next) = rest.get(from + desc.next_multiple_of(4)..) else { break };
-            rest = next;
-        }
-    }
-    Ok(Vec::new())
+fn read_whole(file: &mut File) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.take(MOST_OF_A_MAP).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -248,6 +309,36 @@ mod tests {
             Some((0x7f10, 0x1a0, "LazyCompile:*f /x.js:1"))
         );
         assert_eq!(function("7f10"), None);
+    }
+
+    /// As node does: nothing is in the map when its functions are seen first.
+    #[test]
+    fn what_a_compiler_writes_later_has_its_name_when_it_has_ended() {
+        let map = std::env::temp_dir().join(format!("kpat-late-map-{}", std::process::id()));
+        std::fs::write(&map, "").expect("written");
+        let number = ProcessNumber(std::process::id());
+        let mut p = Process {
+            number,
+            looked: Instant::now(),
+            ranges: vec![(0x1000, 0x9000, Holds::Made)],
+            functions: HashSet::new(),
+            unnamed: BTreeMap::new(),
+            map: File::open(&map).ok(),
+            read: None,
+        };
+        let mut new = Vec::new();
+        functions(&mut p, &[0x1010, 0x2010], BootNs(7), &mut new);
+        assert!(new.is_empty());
+        let mut mappings = Mappings::default();
+        mappings.known.insert(number.pid(), p);
+        mappings.forget(number);
+        std::fs::write(&map, "1000 100 first\n3000 100 other\n").expect("written");
+        let late: Vec<_> = mappings.late().into_iter().map(|m| (m.at, m.start, m.name)).collect();
+        assert_eq!(late, [(BootNs(7), 0x1000, "first".to_string())]);
+        std::fs::write(&map, "1000 100 first\n2000 100 second\n").expect("written");
+        let late: Vec<_> = mappings.late().into_iter().map(|m| m.name).collect();
+        assert_eq!(late, ["second"], "what has a name is not logged again");
+        std::fs::remove_file(&map).expect("it was there");
     }
 
     /// The linker's own word for it: readelf reads what we read.

@@ -34,7 +34,7 @@ pub struct SampledArgs {
     #[arg(long, value_name = "DIR", requires = "format", conflicts_with = "output")]
     per_process: Option<PathBuf>,
     /// Packets that this function worked on (`NAME`, or `PIDk:NAME`), by samples; of a log that has packets, too
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["flat", "graph", "format"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["flat", "graph", "format", "pid", "comm", "cgroup", "user"])]
     pub function: Option<String>,
     /// With --function: only these packets, for example: udp port 53
     #[arg(long, value_name = "EXPRESSION", requires = "function")]

@@ -49,6 +49,7 @@ impl Recorder {
             let from = self.meta.started.boot;
             self.sink.loss(&model::Loss { cause: LossCause::NoReturn, cpu: -1, from, to: now, count });
         }
+        self.sink.name_late();
         self.housekeeping(tell, true)?;
         let suppressed = self.flight.as_ref().map_or(0, Flight::suppressed);
         if suppressed > 0 {

@@ -29,6 +29,7 @@ impl Recorder {
         }
         // The file has everything that happened before this moment.
         self.drain();
+        self.sink.name_late();
         self.housekeeping(tell, true)?;
         forget_the_dead(&mut self.sink);
         self.costs.end_file(&self.sources);

@@ -77,6 +77,14 @@ impl Sink {
         }
     }
 
+    /// What compilers wrote of their functions after these were seen.
+    pub fn name_late(&mut self) {
+        for m in self.mappings.late() {
+            self.cpus[0].encoder.columns(&self.identity.mapping(m));
+            self.records += 1;
+        }
+    }
+
     /// Takes everything out of one CPU's ring of a profile: names of tasks, samples by these `clocks`, and their stacks.
     pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, clocks: &Clocks) {
         let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);

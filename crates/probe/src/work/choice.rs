@@ -99,6 +99,19 @@ pub enum ChangeChoice {
 const CHOSEN: u32 = 1;
 const CHILDREN: u32 = 2;
 
+/// A number that is no process's would choose nothing, without a word.
+fn is_process(number: u32) -> io::Result<()> {
+    let status = std::fs::read_to_string(format!("/proc/{number}/status")).unwrap_or_default();
+    let of = status.lines().find_map(|l| l.strip_prefix("Tgid:")).map(str::trim);
+    match of {
+        None => Err(io::Error::other(format!("there is no process {number}"))),
+        Some(process) if process != number.to_string() => Err(io::Error::other(format!(
+            "{number} is a thread of process {process}, which is chosen with all of its threads"
+        ))),
+        Some(_) => Ok(()),
+    }
+}
+
 /// Tables of the kernel side that say what was chosen before.
 const REMEMBERED: [&str; 2] = ["fitting", "socket_users"];
 
@@ -131,6 +144,10 @@ impl Choice {
         let mut terms = self.terms.clone();
         match change {
             ChangeChoice::Add(more) => {
+                for process in more.iter().filter_map(|t| if let Term::Pid(n) = t { Some(*n) } else { None })
+                {
+                    is_process(process)?;
+                }
                 terms.extend(more.iter().filter(|t| !self.terms.contains(t)).cloned());
             }
             ChangeChoice::Remove(gone) => {
@@ -380,5 +397,20 @@ mod tests {
         for text in ["", "pid=", "pid=x", "nginx", "comm=a*b", "unit=a"] {
             assert!(Term::parse(text).is_err(), "{text}");
         }
+    }
+    #[test]
+    fn numbers_that_are_no_process_are_refused() {
+        let own = std::process::id();
+        assert!(is_process(own).is_ok());
+        let thread = std::thread::spawn(|| {
+            let link = std::fs::read_link("/proc/thread-self").expect("its own");
+            let number = link.file_name().and_then(|n| n.to_str()?.parse().ok()).expect("a number");
+            is_process(number).expect_err("a thread").to_string()
+        });
+        let said = thread.join().expect("it ended");
+        assert!(said.contains(&format!("is a thread of process {own}")), "{said}");
+        let above_all = 1 << 22;
+        let said = is_process(above_all).expect_err("above pid_max").to_string();
+        assert_eq!(said, format!("there is no process {above_all}"));
     }
 }
