@@ -85,8 +85,11 @@ static __always_inline struct on_way_row *on_way_row(u32 skb)
 /* Of a datagram: its sk_buff and where it goes. */
 static __always_inline u32 way_of(struct sk_buff *skb, u64 ip)
 {
-	u64 ends = (kread_word(ip) & 0xf0) == 0x40 ? kread_word(ip + 12) : kread_word(ip + 16) + 3 * kread_word(ip + 32);
+	u64 ends = kread_word(ip + 12);
 
+	/* Hosts of several networks may have the same lower halves, as routers do. */
+	if ((kread_word(ip) & 0xf0) != 0x40)
+		ends = kread_word(ip + 8) + 3 * kread_word(ip + 16) + 5 * kread_word(ip + 24) + 7 * kread_word(ip + 32);
 	return skb_tag(skb) ^ (u32)(ends * 0x9e3779b97f4a7c15ULL >> 32);
 }
 

@@ -70,6 +70,33 @@ began = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 for n in range({FLOOD}): s.send(b"s" * {BYTES})
 print(began); time.sleep(1)
 """
+# Of the readers that stop one stays open. Asked is over IPv6, and answered at once, so that a buffer comes again soon.
+STOP, CLOSED, READS = 8107, 8108, 3
+STOPS = f"""
+import signal, socket, threading, time
+def of(port, where, do):
+    s = socket.socket(socket.AF_INET6 if ":" in where else socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind((where, port)); threading.Thread(target=do, args=(s,), daemon=True).start()
+    return s
+def stop(s): time.sleep(0.1); [s.recv(100) for _ in range({READS})]
+def close(s): s.recv(100, socket.MSG_PEEK); time.sleep(0.1); [s.recv(100) for _ in range({READS})]; s.close()
+def asked(s):
+    while True: s.sendto(*s.recvfrom(100))
+kept = [of({STOP}, "{SERVER}", stop), of({CLOSED}, "{SERVER}", close), of({ASKED}, "fd97:2::1", asked)]
+print("ready", flush=True)
+signal.pause()
+"""
+STOPPED = f"""
+import json, socket, time
+def now(): return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+for port in ({STOP}, {CLOSED}):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("{SERVER}", port))
+    for n in range({MANY}): s.send(b"u" * 40)
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.connect(("fd97:2::1", {ASKED})); times = []
+for n in range({MANY}): began = now(); s.send(b"q" * 30); s.recv(100); times.append((began, now()))
+time.sleep({SLEEP_MS} / 1e3 + 0.1)
+print(json.dumps(times))
+"""
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -164,6 +191,28 @@ class WhyDatagrams(unittest.TestCase):
         self.recorded("away", [self.client], SHAPE)
         why = self.why(SHAPED)
         self.assertEqual((why["first"], why["ends"]["sent"], why["peer"]), ("queue", FLOOD, None))
+
+    def test_what_nobody_reads_any_more(self):
+        """A reader that stops, one that is closed, and questions over networks whose hosts have the same numbers."""
+        self.served()
+        for ns, net, other in ((self.client, 1, 2), (self.server, 2, 1)):
+            sh("ip", "-n", ns, "addr", "add", f"fd97:{net}::1/64", "dev", "v0", "nodad")
+            sh("ip", "-n", ns, "route", "add", f"fd97:{other}::/64", "dev", "v0")
+        sh("ip", "netns", "exec", self.client, "ping", "-c", "1", "-W", "5", "fd97:2::1")
+        begun(self, "stops", ["ip", "netns", "exec", self.server, sys.executable, "-c", STOPS])
+        said = json.loads(self.recorded("stops", [self.client, self.server], STOPPED))
+        why = self.why(STOP)
+        self.assertEqual((why["first"], why["ends"]["read"], why["ends"]["open"]), ("peer's application", READS, MANY - READS))
+        self.assertGreaterEqual(why["took_ns"]["max"] / 1e6, SLEEP_MS)
+        why = self.why(CLOSED)
+        self.assertEqual((why["ends"]["read"], why["ends"]["dropped"], why["ends"]["open"]), (READS, MANY - READS, 0))
+        self.assertEqual(why["drops"][0]["drops"], MANY - READS)
+        why = self.why(ASKED)
+        self.assertEqual((why["ends"]["read"], len(why["slowest"])), (MANY, min(MANY, len(why["slowest"]))))
+        for line in why["slowest"]:
+            began, to = said[line["number"] - 1]
+            self.assertGreaterEqual(line["from_ns"], began)
+            self.assertLessEqual(line["to_ns"], to)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ impl Ends {
                 place
             })
         });
-        End { socket: socket as u32, pid, process, wait_ns: None, has_calls: false }
+        End { socket: socket as u32, pid, process, ..End::default() }
     }
 }
 
@@ -83,6 +83,10 @@ pub struct EndOfPacket<'a> {
     pub process: Option<&'a str>,
     /// As the filter fields `write` and `read`.
     pub wait_ns: Option<i64>,
+    /// Of a datagram: when it crossed to the device's queue, or from the device.
+    pub crossed_ns: Option<i64>,
+    /// It lies in this socket when the log ends, for sure.
+    pub waits: bool,
     pub calls: &'a [CallOfPacket],
 }
 
@@ -115,6 +119,8 @@ impl CarriedByAll {
             pid: end.pid,
             process: self.ends.process(end),
             wait_ns: end.wait_ns,
+            crossed_ns: end.crossed_ns,
+            waits: end.waits,
             calls: &self.calls[from..to],
         })
     }
@@ -435,13 +441,14 @@ impl Store {
             let of = AskedOf { proto, reassembled: wholes.contains_key(packet), many: many.contains(packet) };
             for found in self.both(of, &place, &sockets)? {
                 let Some((_, of)) = by_id.get_key_value(&found.of) else { continue };
-                let calls = datagrams.get(&found.of).and_then(|known| known.calls_of(&found));
-                let Some((bytes, calls)) = calls else { continue };
+                let Some(known_of) = datagrams.get(&found.of) else { continue };
+                let Some((bytes, calls)) = known_of.calls_of(&found) else { continue };
                 let missing = bytes - calls.iter().map(|c| c.carried_bytes).sum::<i64>();
                 let pid = calls.first().and_then(|c| c.pid);
                 let mut end = ends.end(self, known, *of, pid, first_ns);
-                end.has_calls = !calls.is_empty();
+                (end.has_calls, end.crossed_ns) = (!calls.is_empty(), Some(found.at_ns));
                 if !found.sent {
+                    end.waits = known_of.waits(&found);
                     end.wait_ns = read_after(&calls, missing, first_ns);
                 }
                 let to = if found.sent { &mut both.writer } else { &mut both.reader };

@@ -261,6 +261,10 @@ fn writes(w: &Why) -> String {
         true if read == w.writes() => "until read".to_owned(),
         true if read == 0 => "none was seen read; waiting".to_owned(),
         true => format!("{} seen read; until read, or waiting", count(read)),
+        false if w.ends[End::Dropped as usize] == w.writes() => "until it was dropped".to_owned(),
+        false if w.ends[End::Dropped as usize] > 0 => {
+            "until it was dropped, or this host's driver had it".to_owned()
+        }
         false if w.is_of_datagrams() => "until this host's driver had it".to_owned(),
         false => "until acknowledged".to_owned(),
     };
@@ -350,8 +354,8 @@ fn unknown(w: &Why) -> Vec<String> {
     let ended = |e: End| w.ends[e as usize];
     let datagrams = w.is_of_datagrams();
     say(
-        w.peer.is_none() && datagrams,
-        "what became of it behind this host's driver: no socket of this log read it".into(),
+        ended(End::Sent) > 0,
+        format!("what became of {} behind this host's driver", plural(ended(End::Sent), "write")),
     );
     say(
         w.peer.is_none() && !datagrams,
@@ -402,6 +406,16 @@ fn unknown(w: &Why) -> Vec<String> {
         ended(End::Unseen) > 0 && !datagrams,
         format!("when {} ended that later reads passed by", plural(ended(End::Unseen), "write")),
     );
-    say(ended(End::Readable) > 0, "when the peer's application read: the log has no read of it".into());
+    say(
+        ended(End::Readable) > 0 && datagrams,
+        format!(
+            "when {} were read: no read in the log is known to have them",
+            plural(ended(End::Readable), "write")
+        ),
+    );
+    say(
+        ended(End::Readable) > 0 && !datagrams,
+        "when the peer's application read: the log has no read of it".into(),
+    );
     out
 }

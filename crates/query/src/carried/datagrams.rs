@@ -264,14 +264,23 @@ impl Place {
 impl Datagrams {
     /// Application's bytes of the packet that passed there, and the calls that have them. `None`: its socket has no such packet.
     pub(crate) fn calls_of(&self, found: &Passing) -> Option<(i64, Vec<BytesOfCall>)> {
+        self.place_of(found).map(|place| self.calls_at(&self.sightings[place]))
+    }
+
+    /// It came, and lies in the socket when the log ends.
+    pub(crate) fn waits(&self, found: &Passing) -> bool {
+        self.place_of(found).is_some_and(|place| self.waiting.contains(&(place as u32)))
+    }
+
+    fn place_of(&self, found: &Passing) -> Option<usize> {
         let same = |s: &&Sighting| {
             s.dropped.is_none()
                 && (s.at_ns, s.cpu, s.sent) == (found.at_ns, found.cpu, found.sent)
                 && s.tag & 0xffff == i64::from(found.tag)
         };
         let first = self.sightings.partition_point(|s| s.at_ns < found.at_ns);
-        let seen = self.sightings[first..].iter().take_while(|s| s.at_ns == found.at_ns).find(same)?;
-        Some(self.calls_at(seen))
+        let seen = self.sightings[first..].iter().take_while(|s| s.at_ns == found.at_ns);
+        seen.clone().position(|s| same(&s)).map(|n| first + n)
     }
 
     /// The same of a packet that was dropped in its call.

@@ -26,6 +26,10 @@ pub(crate) struct End {
     pub wait_ns: Option<i64>,
     /// Of a datagram: a call is known to have it.
     pub has_calls: bool,
+    /// Of a datagram: when it crossed to the device's queue, or from the device.
+    pub crossed_ns: Option<i64>,
+    /// It lies in this socket when the log ends, for sure.
+    pub waits: bool,
 }
 
 /// Both ends, as far as the log has them.

@@ -57,6 +57,31 @@ struct Moments {
     left_out: u64,
 }
 
+impl Moments {
+    /// When packets were queued that the driver never got as they were: it got one of this socket that was queued later, or never was, a part of one that the
+    /// queue cut; or their buffer was queued again.
+    fn overtaken(&self) -> BTreeSet<i64> {
+        let (mut out, mut queued) = (BTreeSet::new(), BTreeMap::<i64, i64>::new());
+        let mut since: HashMap<i64, i64> = HashMap::new();
+        for (at, tag, what) in &self.passed {
+            let Some(tag) = tag else { continue };
+            match what {
+                Crossing::ToDevice => {
+                    out.extend(since.insert(*tag, *at).filter(|before| queued.remove(before).is_some()));
+                    queued.insert(*at, *tag);
+                }
+                Crossing::ToDriver => {
+                    let own = since.remove(tag).filter(|at| queued.remove(at).is_some());
+                    let behind = queued.split_off(&own.unwrap_or(*at));
+                    out.extend(std::mem::replace(&mut queued, behind).into_keys());
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+}
+
 /// Where a packet of a write was when; what is `None` is not in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Way {
@@ -71,6 +96,8 @@ struct Way {
     /// That socket has reads in the log; one of them is later, so that this one is no longer there.
     reads: bool,
     passed_by: bool,
+    /// The driver got what was behind it in the queue, or was made there: this one is no longer in it, or as parts.
+    overtaken: bool,
     dropped_ns: Option<i64>,
     /// What became of it in all.
     verdict: i32,
@@ -121,11 +148,12 @@ pub(super) fn gather(
     g.answers.sort_unstable();
     (g.reads, g.begins_unknown, g.left_out) = (own.reads.clone(), own.begins_unknown, own.left_out);
     g.last_ns = store.end_ns();
+    let overtaken = own.overtaken();
     let (mut offset, mut drivers) = (0, BTreeSet::new());
     for call in &own.calls {
         let packets = of_writes.get(&(call.at_ns, call.pid)).cloned().unwrap_or_default();
         let ways: Vec<Way> =
-            packets.iter().map(|p| way(*p, call, &own, &moments, &carried, &fates)).collect();
+            packets.iter().map(|p| way(*p, &own, &moments, &carried, &fates, &overtaken)).collect();
         let line = line(call, &ways, &drivers, g.last_ns);
         drivers.extend(ways.iter().filter_map(|w| w.driver_ns));
         out.dropped.extend(ways.iter().filter(|w| w.dropped_ns.is_some()).map(|w| w.packet));
@@ -220,59 +248,59 @@ fn fates(store: &Store, written: &BTreeSet<i64>, answers: &[i64]) -> Result<(Has
             out.insert(ids[i], Fate { first_ns: first[i], last_ns: last[i], verdict });
         }
     }
-    Ok((out, ends.len() as u64))
+    // A fragment that is not the first has no port.
+    let with_port: BTreeSet<Option<String>> =
+        ends.iter().filter(|(_, port)| port.is_some()).map(|(addr, _)| addr.clone()).collect();
+    let ends = ends.iter().filter(|(addr, port)| port.is_some() || !with_port.contains(addr)).count();
+    Ok((out, ends as u64))
 }
 
 /// The way of a packet that a call made.
 fn way(
     packet: i64,
-    call: &Call,
     own: &Moments,
     others: &HashMap<i64, Moments>,
     carried: &CarriedByAll,
     fates: &HashMap<i64, Fate>,
+    overtaken: &BTreeSet<i64>,
 ) -> Way {
     let mut out = Way { packet, ..Way::default() };
     let Some(fate) = fates.get(&packet) else { return out };
     let first = |m: &Moments, from_ns: i64| m.passed.partition_point(|p| p.0 < from_ns);
-    // Both recordings look at one tracepoint: the crossing that is nearest to when the packet was first seen.
-    let from = first(own, call.from_ns.min(fate.first_ns) - APART_NS);
-    let queued = own.passed[from..].iter().take_while(|p| p.0 <= fate.last_ns);
-    let queued = queued.filter(|p| p.2 == Crossing::ToDevice).min_by_key(|p| (p.0 - fate.first_ns).abs());
-    let mut tag = None;
-    if let Some(&(at, of, _)) = queued.filter(|p| (p.0 - fate.first_ns).abs() <= APART_NS) {
-        (out.queue_ns, tag) = (Some(at), of);
+    let crossed = |m: &Moments, at_ns: Option<i64>, what| {
+        let of = m.passed[first(m, at_ns?)..].iter().take_while(|p| Some(p.0) == at_ns);
+        of.copied().find(|p| p.2 == what)
+    };
+    let (writer, readers) = carried.of(packet);
+    let queued = crossed(own, writer.and_then(|w| w.crossed_ns), Crossing::ToDevice);
+    if let Some((at, of, _)) = queued {
+        out.queue_ns = Some(at);
         // Until its address is another's.
         let mine = own.passed[first(own, at + 1)..].iter().filter(|p| p.1 == of);
         let mine = mine.take_while(|p| p.2 != Crossing::ToDevice && p.0 <= fate.last_ns + APART_NS);
         out.driver_ns = mine.filter(|p| p.2 == Crossing::ToDriver).last().map(|p| p.0);
+        out.overtaken = out.driver_ns.is_none() && overtaken.contains(&at);
     }
-    let readers = carried.of(packet).1;
     out.came = !readers.is_empty();
     let read = |r: &crate::ends::EndOfPacket<'_>| r.calls.iter().map(|c| c.call.at_ns).min();
     let reader = readers.iter().min_by_key(|r| read(r).unwrap_or(i64::MAX));
-    if let Some((m, r)) = reader.and_then(|r| Some((others.get(&r.socket_id).unwrap_or(own), r))) {
+    if let Some((m, r)) = reader.map(|r| (others.get(&r.socket_id).unwrap_or(own), r)) {
         out.reads = !m.reads.is_empty();
         out.read_ns = read(r);
-        let until_ns = out.read_ns.unwrap_or(i64::MAX);
-        let came = m.passed[first(m, fate.first_ns - APART_NS)..].iter();
-        let came = came.take_while(|p| p.0 <= until_ns.min(fate.last_ns.saturating_add(APART_NS)));
-        let mut came: Vec<_> =
-            came.filter(|p| [Crossing::FromDevice, Crossing::ToSocket].contains(&p.2)).collect();
-        // Where its buffer stayed the same all the way; else the last that fits.
-        if came.iter().any(|p| p.1 == tag && tag.is_some()) {
-            came.retain(|p| p.1 == tag);
-        }
-        let last = |what| came.iter().rev().find(|p| p.2 == what).map(|p| p.0);
-        out.socket_ns = last(Crossing::ToSocket);
-        let until_ns = out.socket_ns.unwrap_or(i64::MAX);
-        out.device_ns =
-            came.iter().rev().find(|p| p.2 == Crossing::FromDevice && p.0 <= until_ns).map(|p| p.0);
+        let until_ns = out.read_ns.unwrap_or(i64::MAX).min(fate.last_ns.saturating_add(APART_NS));
+        let from_device = crossed(m, r.crossed_ns, Crossing::FromDevice);
+        out.device_ns = from_device.map(|p| p.0);
+        let came = m.passed[first(m, out.device_ns.unwrap_or(fate.first_ns))..].iter();
+        let came = came.take_while(|p| p.0 <= until_ns).filter(|p| p.2 == Crossing::ToSocket);
+        // The one with its buffer; where that is another, the last that fits.
+        let own = came.clone().find(|p| p.1.is_some() && from_device.is_some_and(|d| d.1 == p.1));
+        out.socket_ns = own.or(came.last()).map(|p| p.0);
         let came_ns = out.socket_ns.or(out.device_ns).unwrap_or(fate.first_ns);
-        out.passed_by = m.reads.last().is_some_and(|read| *read > came_ns);
+        out.passed_by = !r.waits && m.reads.last().is_some_and(|read| *read > came_ns);
     }
     out.verdict = fate.verdict;
-    if fate.verdict == verdict::DROPPED && out.read_ns.is_none() && !out.came {
+    // Of what came to a socket, and was no copy: that was closed.
+    if fate.verdict == verdict::DROPPED && out.read_ns.is_none() && readers.len() < 2 {
         out.dropped_ns = Some(fate.last_ns);
     }
     out
@@ -296,7 +324,7 @@ fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> Line
         // At a socket of this kernel, which is not known.
         (.., Some(at), _) if w.verdict == verdict::DELIVERED => (at, End::Readable),
         (.., Some(at), _) => (at, End::Sent),
-        (.., None, Some(_)) if w.verdict == verdict::IN_FLIGHT => (end_ns, End::Open),
+        (.., None, Some(_)) if w.verdict == verdict::IN_FLIGHT && !w.overtaken => (end_ns, End::Open),
         _ => (call.at_ns, End::Unseen),
     };
     let last = ways.iter().max_by_key(|w| over(w).0).copied().unwrap_or_default();
@@ -368,11 +396,48 @@ mod tests {
         assert_eq!(pieces(&[delivered]), (End::Readable, at(&[(Transport, 12), (Queue, 20)])));
         let dropped = Way { dropped_ns: Some(70), ..sent };
         assert_eq!(pieces(&[dropped]), (End::Dropped, at(&[(Transport, 12), (Queue, 20), (Wire, 70)])));
+        // Unread when the socket was closed.
+        let closed = Way { dropped_ns: Some(70), ..came };
+        assert_eq!(pieces(&[closed]), (End::Dropped, with(&[(PeerApplication, 70)])));
         let queued = Way { driver_ns: None, ..sent };
         assert_eq!(pieces(&[queued]), (End::Open, at(&[(Transport, 12), (Queue, 1000)])));
         // Of several the last; of none nothing is known.
         let read = Way { read_ns: Some(90), ..came };
         assert_eq!(pieces(&[read, dropped]).0, End::Read);
         assert_eq!(pieces(&[]), (End::Unseen, at(&[(Undecided, 40)])));
+    }
+
+    #[test]
+    fn what_a_queue_cut_is_not_in_it_any_more() {
+        use Crossing::{ToDevice, ToDriver};
+        let overtaken = |of: &[(i64, i64, Crossing)]| {
+            let passed = of.iter().map(|(at, tag, what)| (*at, Some(*tag), *what)).collect();
+            Moments { passed, ..Moments::default() }.overtaken().into_iter().collect::<Vec<_>>()
+        };
+        // In their order; two are still in the queue.
+        let order = [(1, 1, ToDevice), (2, 2, ToDevice), (3, 1, ToDriver), (4, 3, ToDevice)];
+        assert!(overtaken(&order).is_empty());
+        // The first was cut: the driver got its parts, or what was behind it; or its buffer came again.
+        assert_eq!(overtaken(&[(1, 1, ToDevice), (2, 8, ToDriver), (3, 9, ToDriver), (4, 2, ToDevice)]), [1]);
+        assert_eq!(overtaken(&[(1, 1, ToDevice), (2, 2, ToDevice), (3, 2, ToDriver)]), [1]);
+        assert_eq!(overtaken(&[(1, 1, ToDevice), (2, 1, ToDevice)]), [1]);
+        let cut = Way { queue_ns: Some(12), verdict: verdict::IN_FLIGHT, overtaken: true, ..Way::default() };
+        assert_eq!(pieces(&[cut]).0, End::Unseen);
+    }
+
+    #[test]
+    fn a_write_of_which_nothing_is_known_is_part_of_the_time() {
+        let unseen = |at| Line { from_ns: at, pieces: Vec::new(), end: End::Unseen };
+        let read = Line { from_ns: 60, pieces: vec![(Piece::At(Stage::Wire), 70)], end: End::Read };
+        let lines = [unseen(10), read, unseen(90)];
+        let write = |l: &Line| {
+            let at = [None; crate::app::connections::STAGES.len()];
+            Write { offset: 0, bytes: 1, from_ns: l.from_ns, at_ns: l.from_ns, at, again: false }
+        };
+        let g = Gathered { writes: lines.iter().map(write).collect(), last_ns: 100, ..Gathered::default() };
+        let why = crate::why::sums::sums_of(&SocketRow::default(), None, &g, 0, None, &|n| lines[n].clone());
+        assert_eq!((why.from_ns, why.to_ns, why.pauses), (10, 90, 2));
+        let all: Vec<_> = why.stages.iter().map(|s| (s.stage, s.ns)).collect();
+        assert_eq!(all, [(Stage::Application, 70.0), (Stage::Wire, 10.0)]);
     }
 }

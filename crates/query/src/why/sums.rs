@@ -53,7 +53,7 @@ pub(super) fn sums_of(
     let (mut slowest, mut own): (Vec<WriteLine>, _) = (Vec::new(), None);
     // Of the stages between the two clocks, as far as these leave it open.
     let mut open_ns = [0i64; STAGES];
-    // when, which place, one more or one less
+    // when, which place, one more or one less; or none: a write of which nothing more is known ends a pause, and may be the first or the last
     let mut changes: Vec<(i64, usize, i32)> = Vec::new();
     for (n, w) in g.writes.iter().enumerate() {
         let (number, l) = (n as u64 + 1, line_of(n));
@@ -69,6 +69,7 @@ pub(super) fn sums_of(
         write_bytes.add(w.bytes, 1);
         took_ns.add(l.to_ns() - l.from_ns, 1);
         ends[l.end as usize] += 1;
+        changes.push((l.from_ns, 0, 0));
         let mut from = l.from_ns;
         for (piece, to) in &l.pieces {
             let place = match piece {
@@ -88,9 +89,7 @@ pub(super) fn sums_of(
             end: l.end,
             packet: None,
         };
-        if asked == Some(n) {
-            own = Some(line.clone());
-        }
+        own = own.or_else(|| (asked == Some(n)).then(|| line.clone()));
         rank(&mut slowest, line);
     }
     changes.sort_unstable();
@@ -355,7 +354,7 @@ mod tests {
             ..Gathered::default()
         };
         let (why, _) = logged(&g);
-        assert_eq!((why.to_ns, why.ends), (20 * MS, [1, 0, 0, 0, 1, 0]));
+        assert_eq!((why.to_ns, why.ends), (20 * MS, [1, 0, 0, 0, 1, 0, 0, 0]));
     }
 
     #[test]
@@ -465,7 +464,7 @@ mod tests {
             ..Gathered::default()
         };
         let (why, _) = logged(&g);
-        assert_eq!(why.ends, [1, 0, 0, 3, 0, 0]);
+        assert_eq!(why.ends, [1, 0, 0, 3, 0, 0, 0, 0]);
         assert_eq!(why.to_ns, 50 * MS);
         let longest = |s: Stage| why.stages.iter().find(|x| x.stage == s).map(|x| x.of_writes.max / MS);
         assert_eq!(longest(Stage::PeerApplication), Some(47));
@@ -474,7 +473,7 @@ mod tests {
         // without the other end the acknowledgement is the end
         let g = Gathered { acks: vec![(9 * MS, 11), (20 * MS, 15)], ..g };
         let why = sums(&SocketRow::default(), None, &g, 0, None);
-        assert_eq!(why.ends, [0, 3, 0, 1, 0, 0]);
+        assert_eq!(why.ends, [0, 3, 0, 1, 0, 0, 0, 0]);
         let beyond = why.stages.iter().find(|s| s.stage == Stage::Beyond).unwrap();
         assert_eq!((beyond.of_writes.count, beyond.of_writes.max), (3, 18 * MS));
     }

@@ -45,6 +45,14 @@ impl<'a> Followed<'a> {
             _ => {}
         }
     }
+
+    /// No event comes any more.
+    pub fn over(mut self) -> Datagrams {
+        if !self.queue.lost {
+            self.out.waiting = self.queue.waiting.iter().filter_map(|w| w.place).collect();
+        }
+        self.out
+    }
 }
 
 fn call(e: &Event, out: &mut Datagrams) -> u32 {
@@ -404,6 +412,28 @@ mod tests {
         ]);
         rows.extend([(8, FromDevice, 40, 9, 0), (8, ToSocket, 40, 9, 0), (9, Recv, 40, 0, 7)]);
         assert_eq!(reads(&rows), [(1, vec![3]), (9, vec![9])]);
+    }
+
+    #[test]
+    fn what_lies_in_the_socket_at_the_end_is_known_unless_the_queue_is_in_doubt() {
+        let left = |rows: &[(i64, Crossing, i64, i64)]| {
+            let mut followed = Followed::new(&[], &[]);
+            for (id, &(at, what, bytes, tag)) in rows.iter().enumerate() {
+                let (id, at_ns, in_task) = (id as i64, at * 1000, what == Recv);
+                let pid = in_task.then_some(7);
+                followed.event(&Event { id, at_ns, what, bytes, tag, pid, in_task, cpu: 0, dropped: None });
+            }
+            let out = followed.over();
+            out.waiting.iter().map(|place| out.sightings[*place as usize].tag).collect::<Vec<_>>()
+        };
+        let mut rows: Vec<_> = (1..=3).flat_map(|n| [(n, FromDevice, 9, n), (n, ToSocket, 9, n)]).collect();
+        rows.push((5, Recv, 9, 0));
+        // The read is later than all of them, and the first's.
+        assert_eq!(left(&rows), [2, 3]);
+        // One more is read than came.
+        rows.extend([(6, Recv, 9, 0), (7, Recv, 9, 0), (8, Recv, 9, 0)]);
+        rows.extend([(9, FromDevice, 9, 4), (9, ToSocket, 9, 4)]);
+        assert!(left(&rows).is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use follow::Followed;
 use kpat_model::Crossing;
 use kpat_store::TableFile;
 use kpat_store::tables::*;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -75,6 +75,8 @@ pub(crate) struct Datagrams {
     /// In order of time.
     pub sightings: Vec<Sighting>,
     pub calls: Vec<DatagramCall>,
+    /// Places of those that lie in the socket when the log ends, for sure.
+    pub waiting: BTreeSet<u32>,
 }
 
 /// By socket, the newest last.
@@ -169,7 +171,7 @@ impl Store {
             events.drain(..sure).for_each(&mut follow);
         }
         events.into_iter().for_each(follow);
-        Ok(followed.into_iter().map(|(socket, f)| (socket, f.out)).collect())
+        Ok(followed.into_iter().map(|(socket, f)| (socket, f.over())).collect())
     }
 }
 
