@@ -9,7 +9,7 @@ import time
 import unittest
 
 from kpatlab import play
-from tests.place import Inside, begun, integrated, own, probed, sh
+from tests.place import Inside, begun, integrated, linux_before, own, probed, sh
 
 COUNT, BYTES = 20, 400_000
 MODULES = "veth nf_tables nf_conntrack nft_ct"
@@ -78,7 +78,8 @@ class Merged(unittest.TestCase):
         return of
 
     def test_what_was_put_together_was_not_dropped(self):
-        for name, there, filter, kind in (("ping4", "10.97.2.1", "icmp", "IpFragCreates"), ("ping6", "fd97:2::1", "ip6", "Ip6FragCreates")):
+        of_6 = () if linux_before(6, 12) else (("ping6", "fd97:2::1", "ip6", "Ip6FragCreates"),)  # Linux 6.1 frees what it answers as if it dropped it, whole or not
+        for name, there, filter, kind in (("ping4", "10.97.2.1", "icmp", "IpFragCreates"), *of_6):
             with self.subTest(name):
                 before = self.counted(kind, self.a, self.b)
                 packets = self.recorded(name, filter, "ping", "-c", COUNT, "-i", "0.02", "-s", "3000", there)

@@ -325,9 +325,12 @@ impl Packets {
             None => by,
         };
         let within = self.control.at(cpu, e.ctx, e.packet.0);
-        let datagram = self.fragment(e.packet.0).map_or(0, |f| f.key);
-        let with_whole = reason != Reason::Part || self.control.drops_parts(cpu, e.ctx, datagram);
-        if with_whole {
+        let live = self.live.find(e.packet.0).map(|place| self.live.at(place));
+        let (datagram, part, copied) =
+            live.map_or((0, false, false), |p| (p.fragment.key, p.may_be_part(), p.taken.by_others()));
+        let with_whole = reason != Reason::Part || !part || self.control.drops_parts(cpu, e.ctx, datagram);
+        // Of what a raw socket has a copy the data stay.
+        if with_whole && !copied {
             self.control.dropped(cpu, e.ctx, datagram);
         }
         let Some(p) = self.get(e.packet.0, e.at.0) else { return with_whole };

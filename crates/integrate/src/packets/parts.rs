@@ -14,6 +14,12 @@ impl Way {
 }
 
 impl Live {
+    /// What frees parts frees other lists, too: of packets that wait in queues.
+    pub(super) fn may_be_part(&self) -> bool {
+        let out = self.way.queue_at.max(self.way.xmit_at);
+        self.way.ends_in_offload() || (self.fragment.key != 0 && self.way.rx_last > out)
+    }
+
     /// Receive offload joined it to another one, which nobody dropped. (Offload itself drops nothing, and gives to others all that it does not join.)
     pub(super) fn was_joined(&self) -> bool {
         self.fate.joined_at != NEVER && self.way.ends_in_offload()
@@ -131,6 +137,17 @@ mod tests {
         assert_eq!(part(fragments().dropped(OTHER, 1, 9)), DELIVERED);
         assert_eq!(part(fragments().dropped(OTHER, 1, 9).at(WHOLE, FREE | CONSUMED)), DELIVERED);
         assert_eq!(part(offload().dropped(OTHER, 1, 9).at(OTHER, RX)), TRANSFORMED);
+        let raw = LOCAL_IN | SOCK_QUEUE | OTHER_QUEUE;
+        assert_eq!(
+            part(fragments().at(WHOLE, raw).dropped(WHOLE, 1, 9)),
+            DELIVERED,
+            "with a raw socket's copy"
+        );
+        // A list of others than parts.
+        assert_eq!(Seen::new().dropped(PART, PLACE, UNSAID).of_part(), DROPPED, "by a driver");
+        let queued = |s: &mut Seen| s.at(PART, XMIT_QUEUE | QDISC_IN).dropped(PART, PLACE, UNSAID).of_part();
+        assert_eq!(queued(&mut offload()), DROPPED);
+        assert_eq!(queued(&mut fragments()), DROPPED);
         // Its own drop: elsewhere, or with a reason.
         assert_eq!(offload().dropped(PART, 1, UNSAID).of_part(), DROPPED);
         assert_eq!(fragments().dropped(PART, PLACE, 9).of_part(), DROPPED);
