@@ -2,7 +2,7 @@
 /*
  * Where frees are not seen: headers that name another packet, in the buffer of one that a device received and that was not sent since. It is the one that was
  * received, decrypted, taken out of its tunnel or translated: its sk_buff says by which device it came in last, what a socket sends did not come in, and what comes
- * in next is seen.
+ * in next is seen. Devices of several namespaces have one number, and a router's fragments say by which its own device the datagram came in.
  */
 #ifndef KPAT_REWRITTEN_H
 #define KPAT_REWRITTEN_H
@@ -22,9 +22,13 @@ __noinline int was_rewritten(u64 at, u64 turn, u64 id, u64 ident, u64 now)
 {
 	struct sk_buff *skb = (struct sk_buff *)at;
 	struct net_device *from = (struct net_device *)(turn & ~TURN_FLAGS);
+	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
 	u32 iif = kread(skb, skb_iif);
 
 	if (!from || turn & (TURN_OUT | TURN_READ) || !iif || iif != kread(from, ifindex))
+		return 0;
+	/* where UDP's reader has it, something else lies there, and no address */
+	if ((s64)dev < 0 && namespace_of(dev) != namespace_of((u64)from))
 		return 0;
 	return !others_a_moment_ago(ident, name_of(ident, skb), id, now) && !others_a_moment_ago(ident, name_alone(ident), id, now);
 }

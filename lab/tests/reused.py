@@ -64,6 +64,26 @@ for n in range(int(sys.argv[2])):
     except TimeoutError: pass
 print(got, flush=True)
 """
+# Each of a length of its own, too long for the router's next link, or in two fragments; the answers are as long.
+ECHO = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, 10, 0)
+s.bind(("0.0.0.0", int(sys.argv[1])))
+print("ready", flush=True)
+while True:
+    data, peer = s.recvfrom(4096)
+    s.sendto(data, peer)
+"""
+LONG = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.IPPROTO_IP, 10, 0)
+s.settimeout(5)
+for n in range(int(sys.argv[2])):
+    s.sendto(b"n" * (1400 + n), ("10.96.3.2", int(sys.argv[1])))
+    assert len(s.recv(4096)) == 1400 + n
+"""
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -113,6 +133,39 @@ class Reused(unittest.TestCase):
             lost = rows("select coalesce(sum(count), 0) as n from loss")[0]["n"]
             self.assertEqual((sent, sum(verdicts.values())), (200, got), f"{named} identification: sent, and answers")
             self.assertTrue(lost or list(verdicts) == [1], f"{named} identification: {verdicts}, {lost} lost")
+
+    def test_fragments_are_not_those_of_the_datagram_before(self):
+        """A router cuts, the receiver puts together: what that frees, as no tracepoint reports, the router cuts the next one into. In both namespaces the devices have the same numbers."""
+        kpat, count = os.path.abspath(play.kpat_path()), 50
+        a, r, b = own(self, "fragments", "arb", os.environ.get("KPAT_KEEP_REUSED"))
+        for x, dx, dr, net in ((a, "a0", "r0", 2), (b, "b0", "r1", 3)):
+            sh("ip", "link", "add", dx, "netns", x, "type", "veth", "peer", dr, "netns", r)
+            for ns, dev, host in ((x, dx, net - 1 if x == a else 2), (r, dr, 254)):
+                sh("ip", "netns", "exec", ns, "sysctl", "-qw", f"net.ipv6.conf.{dev}.disable_ipv6=1")
+                sh("ip", "-n", ns, "addr", "add", f"10.96.{net}.{host}/24", "dev", dev)
+                sh("ip", "-n", ns, "link", "set", dev, "up", "mtu", "1500" if x == a else "1300")
+            sh("ip", "-n", x, "route", "add", "default", "via", f"10.96.{net}.254")
+        sh("ip", "netns", "exec", r, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        index = lambda ns, dev: json.loads(sh("ip", "-n", ns, "-j", "link", "show", dev).stdout)[0]["ifindex"]
+        self.assertEqual({index(a, "a0"), index(r, "r0")}, {index(b, "b0")})
+        log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
+        begun(self, "echo", ["ip", "netns", "exec", b, sys.executable, "-c", ECHO, str(PORT)])
+        places = [word for ns in (a, r, b) for word in ("--netns", ns)]
+        record = begun(self, "record", [kpat, "record", "--mechanism", "tracepoint", *places, "-o", str(log), "--ready-file", str(ready)], lambda _: ready.exists())
+        sh("ip", "netns", "exec", a, sys.executable, "-c", LONG, PORT, count, seconds=cache.patience())
+        time.sleep(JUST_COME_S)
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        made = {}
+        for ns in (r, b):
+            lines = sh("ip", "netns", "exec", ns, "nstat", "-asz").stdout.splitlines()
+            made[ns] = next(int(line.split()[1]) for line in lines if line.startswith("IpFragCreates"))
+        self.assertEqual(made, {r: 2 * count, b: 2 * count})
+        sh(kpat, "integrate", log, "-o", out)
+        rows = json.loads(sh(kpat, "packets", out, "--json", "--limit", "0").stdout)["packets"]
+        # The datagram's own packet is its first fragment.
+        lengths = lambda of: sorted(p["len_bytes"] for p in rows if p["protocol"] == "UDP" and p["src_addr"] == of)
+        self.assertEqual(lengths("10.96.2.1"), sorted([1428 + n for n in range(count)] + [148 + n for n in range(count)]))
+        self.assertEqual(lengths("10.96.3.2"), sorted([1300] * count + [148 + n for n in range(count)]))
 
 
 if __name__ == "__main__":

@@ -331,8 +331,9 @@ impl Pass<'_> {
             Record::Exchange(e) => self.network.exchange(cpu, (**e).clone()),
             // The log has the host's clock, as the captures of the host.
             Record::GuestClock(r) => self.guest_clock.push(*r),
+            // What becomes of a part of another packet is that one's.
+            Record::Event(e) if !self.packets.event(cpu, e) => {}
             Record::Event(e) => {
-                self.packets.event(cpu, e);
                 let of_user_space = e.timed != Timed::Kernel;
                 self.tables.event.push(&EventRow {
                     at_ns: e.at.0,

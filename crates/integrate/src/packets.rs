@@ -29,6 +29,7 @@ mod live;
 mod living;
 mod losses;
 mod origin;
+mod parts;
 mod prints;
 mod row;
 mod sightings;
@@ -300,15 +301,18 @@ impl Packets {
         self.control.polled(cpu);
     }
 
-    pub fn event(&mut self, cpu: u16, e: &Event) {
+    /// Says whether it is what it seems: a part of another packet is not dropped where it is freed as if it were.
+    pub fn event(&mut self, cpu: u16, e: &Event) -> bool {
         if e.kind != EventKind::Drop {
             self.get(e.packet.0, e.at.0);
-            return;
+            return true;
         }
         let code = e.drop_code();
         let by = match (self.terms.droppers.get(&e.b), self.terms.reasons.get(&code)) {
             // Where that function gives a reason, it dropped it. Kernels without reasons (before 5.17) never give one.
-            (Some(Reason::TimeWait | Reason::Closing), known) if known != Some(&Reason::Unspecified) => {
+            (Some(Reason::TimeWait | Reason::Closing | Reason::Part), known)
+                if known != Some(&Reason::Unspecified) =>
+            {
                 known.copied().unwrap_or(Reason::of(None))
             }
             (Some(by), _) => *by,
@@ -321,8 +325,21 @@ impl Packets {
             None => by,
         };
         let within = self.control.at(cpu, e.ctx, e.packet.0);
-        let Some(p) = self.get(e.packet.0, e.at.0) else { return };
-        p.fate.dropped(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx, within });
+        let live = self.live.find(e.packet.0).map(|place| self.live.at(place));
+        let (datagram, part, copied) =
+            live.map_or((0, false, false), |p| (p.fragment.key, p.may_be_part(), p.taken.by_others()));
+        let with_whole = reason != Reason::Part || !part || self.control.drops_parts(cpu, e.ctx, datagram);
+        // Of what a raw socket has a copy the data stay.
+        if with_whole && !copied {
+            self.control.dropped(cpu, e.ctx, datagram);
+        }
+        let Some(p) = self.get(e.packet.0, e.at.0) else { return with_whole };
+        if with_whole {
+            p.fate.dropped(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx, within });
+        } else {
+            p.fate.joined_at = e.at.0;
+        }
+        with_whole
     }
 
     /// Ends packets that were freed before `before`, where more than a few wait those that did nothing for long, and the

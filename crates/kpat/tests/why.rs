@@ -211,14 +211,14 @@ fn what_cannot_be_answered_is_one_sentence() {
     fixture::integrated(&folder);
     let (code, out, words) = kpat(&folder, &["why", "x.kpat"]);
     assert_eq!((code, out.as_str()), (2, ""));
-    assert!(words.contains("no TCP connection of an application"), "{words}");
+    assert!(words.contains("no application that wrote to a socket"), "{words}");
     connection(&folder.0.join("x.kpat"), Vec::new());
     let cases: [(&[&str], i32, &str); 7] = [
         (&["why", "4", "x.kpat"], 2, "the log has no socket 4; kpat app x.kpat lists them"),
-        (&["why", "9", "x.kpat"], 2, "socket 9 is UDP"),
+        (&["why", "9", "x.kpat"], 1, "no call of socket 9 has a write"),
         (&["why", "abc", "x.kpat"], 2, "not the number of a socket"),
         (&["why", "7", "x.kpat", "--packet", "1"], 2, "give only the log"),
-        (&["why", "--packet", "1", "x.kpat"], 1, "packet 1 belongs to no TCP connection"),
+        (&["why", "--packet", "1", "x.kpat"], 1, "no socket in the log wrote or read packet 1"),
         (&["why", "--packet", "99", "x.kpat"], 1, "no packet 99"),
         (&["why", "7", "nothing.kpat"], 1, "nothing.kpat"),
     ];

@@ -124,6 +124,8 @@ words! {
         FarEnd "far-end";
         /// It goes on in copies that were made of it there, one for each way (HSR, PRP). Of what was not copied it was the packet: a duplicate.
         Copied "copied";
+        /// It was freed with a packet that it was a part of, without a reason of its own. Only where receive offload had it last.
+        Part "part";
     }
 }
 

@@ -32,13 +32,18 @@ pub fn ip_proto(code: i32) -> String {
         4 => "IPIP",
         6 => "TCP",
         17 => "UDP",
+        33 => "DCCP",
         41 => "IPv6-in-IP",
         47 => "GRE",
         50 => "ESP",
         51 => "AH",
         58 => "ICMPv6",
         89 => "OSPF",
+        103 => "PIM",
+        112 => "VRRP",
+        115 => "L2TP",
         132 => "SCTP",
+        136 => "UDP-Lite",
         _ => return format!("IP-{code}"),
     }
     .to_owned()

@@ -14,6 +14,8 @@ export interface SocketLine {
   // The kernel's cookie.
   id: Big;
   process: string | null;
+  // The process that listens where it came to, if none has used it.
+  listener: string | null;
   pid: number | null;
   protocol: string;
   local: string;

@@ -141,7 +141,7 @@ signs! {
     KIND {
         ANY_PACKET,
         FRAGMENT,
-        /// Receive offload took it, and that was the last that was seen of it (for 100 ms).
+        /// Receive offload took it, and that was the last that was seen of it (for 100 ms, or until it was freed with another packet).
         OFFLOADED,
     }
     /// For at least so long it did nothing when the log ended.

@@ -23,7 +23,11 @@ struct Flow {
 
 /// All of them.
 #[derive(Default)]
-pub(super) struct Control(Map<(u16, u8), Flow>);
+pub(super) struct Control {
+    flows: Map<(u16, u8), Flow>,
+    /// Where the last thing that happened is that packets were dropped, and of which datagram they are fragments (0: of none).
+    dropping: Vec<(u16, Context, u64)>,
+}
 
 /// What a flow of control was at, as far as one packet is concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,10 +43,13 @@ impl Control {
     pub(super) fn touch(&mut self, t: &Touch, roles: Roles, made: i64) {
         // What a driver that is another device's other end receives waits for its turn.
         let moves = roles.has(RX | XMIT | XMIT_DONE | XMIT_QUEUE | QDISC_IN | QDISC_OUT);
+        if !self.dropping.is_empty() && (moves || roles.has(CONSUMED | SOCK_READ)) {
+            self.dropping.retain(|d| (d.0, d.1) != (t.cpu, t.ctx));
+        }
         if !moves || roles.has(BACKLOG_IN) {
             return;
         }
-        let flow = self.0.entry((t.cpu, t.ctx as u8)).or_default();
+        let flow = self.flows.entry((t.cpu, t.ctx as u8)).or_default();
         if flow.last[0].0 != t.packet {
             flow.last[1] = flow.last[0];
         }
@@ -74,15 +81,28 @@ impl Control {
         }
     }
 
+    /// A packet was dropped.
+    pub(super) fn dropped(&mut self, cpu: u16, ctx: Context, datagram: u64) {
+        self.dropping.retain(|d| (d.0, d.1) != (cpu, ctx));
+        self.dropping.push((cpu, ctx, datagram));
+    }
+
+    /// What is freed now as a part is a part of what was dropped.
+    pub(super) fn drops_parts(&self, cpu: u16, ctx: Context, datagram: u64) -> bool {
+        self.dropping.contains(&(cpu, ctx, datagram))
+    }
+
     /// A driver's poll is over: whatever ran within has returned.
     pub(super) fn polled(&mut self, cpu: u16) {
-        if let Some(flow) = self.0.get_mut(&(cpu, Context::Softirq as u8)) {
+        if let Some(flow) = self.flows.get_mut(&(cpu, Context::Softirq as u8)) {
             flow.open.clear();
         }
     }
 
     pub(super) fn at(&self, cpu: u16, ctx: Context, packet: u64) -> At {
-        let Some(flow) = self.0.get(&(cpu, ctx as u8)) else { return At { driver: false, other: i64::MIN } };
+        let Some(flow) = self.flows.get(&(cpu, ctx as u8)) else {
+            return At { driver: false, other: i64::MIN };
+        };
         let other = flow.last.iter().find(|l| l.0 != packet && l.0 != 0).map_or(i64::MIN, |l| l.1);
         At { driver: flow.open.iter().any(|o| o.0 == packet), other }
     }

@@ -24,6 +24,8 @@ pub(super) struct Fate {
     pub(super) transformed_at: i64,
     /// When it was last copied.
     pub(super) copied_at: i64,
+    /// When it was freed as a part of another packet, which nobody dropped.
+    pub(super) joined_at: i64,
     /// Put together with others to the datagram that they were cut from.
     pub(super) whole_again_at: i64,
 }
@@ -38,6 +40,7 @@ impl Default for Fate {
             consumed: false,
             transformed_at: NEVER,
             copied_at: NEVER,
+            joined_at: NEVER,
             whole_again_at: i64::MIN,
         }
     }

@@ -56,6 +56,8 @@ pub(crate) enum Reason {
     FarEnd,
     /// Copies were made of it for where it goes on, if any were made since it came there.
     Copied,
+    /// Freed as a part of another packet, if it is one: see [`super::parts`].
+    Part,
     /// The kernel does not say why.
     Unspecified,
     /// Anything else: the packet itself was the reason.
@@ -90,6 +92,7 @@ pub(crate) fn dropper(place: &str) -> Option<Reason> {
         Drops::Closing => Some(Reason::Closing),
         Drops::FarEnd => Some(Reason::FarEnd),
         Drops::Copied => Some(Reason::Copied),
+        Drops::Part => Some(Reason::Part),
     }
 }
 
@@ -148,6 +151,8 @@ pub(super) struct Evidence {
     pub for_many: bool,
     /// What was last seen of it is that receive offload took it.
     pub offload: bool,
+    /// And then it was freed as a part of another packet.
+    pub joined: bool,
     /// When it last asked for its next hop's link address.
     pub asked_at: i64,
     /// It came in by a device.
@@ -242,7 +247,8 @@ impl Evidence {
                 | Reason::TimeWait
                 | Reason::Closing
                 | Reason::FarEnd
-                | Reason::Copied,
+                | Reason::Copied
+                | Reason::Part,
             ) => cases::UNSAID,
         }
     }
@@ -293,7 +299,7 @@ impl Evidence {
     }
 
     fn kind(&self) -> Seen {
-        if self.offload && self.idle() != cases::IDLE_0 {
+        if self.joined || (self.offload && self.idle() != cases::IDLE_0) {
             cases::OFFLOADED
         } else if self.fragment {
             cases::FRAGMENT
@@ -534,6 +540,7 @@ impl Live {
 
     pub(super) fn evidence(&self, knows: Knows, lost: Lost, log_end: i64, sniffers: &[u32]) -> Evidence {
         let drop = self.own_drop();
+        let joined = self.was_joined();
         let read_at = self
             .taken
             .readers
@@ -558,12 +565,14 @@ impl Live {
             fragment: self.fragment.key != 0,
             for_many: self.headers.for_many,
             offload: self.way.gro_at != NEVER && self.way.gro_at == self.way.rx_last,
+            joined,
             asked_at: self.way.asked_at,
             received: self.way.was_received(),
             unknown_origin: knows.queue
                 && self.way.dequeued_first < self.way.out_first
                 && self.way.roles & LOCAL_OUT == 0,
-            freed_at: self.fate.free_at,
+            // The kernel frees it as what it drops.
+            freed_at: if joined { NEVER } else { self.fate.free_at },
             ended_at: self.fate.ended_at,
             ended_on: self.fate.ended_on,
             consumed: self.fate.consumed,

@@ -1,0 +1,155 @@
+//! Parts of other packets that are packets themselves: segments that receive offload joined, as they came, and fragments of a datagram that was put
+//! together. They are freed with the whole, each as what is dropped is, without a reason, also where the whole was read or sent; if it was dropped, it was
+//! so right before, on the same CPU.
+
+use super::live::Live;
+use super::verdict::NEVER;
+use super::way::Way;
+
+impl Way {
+    /// Receive offload was the last that had it.
+    fn ends_in_offload(&self) -> bool {
+        self.gro_at != NEVER && self.gro_at == self.rx_last && self.gro_at > self.queue_at.max(self.xmit_at)
+    }
+}
+
+impl Live {
+    /// What frees parts frees other lists, too: of packets that wait in queues.
+    pub(super) fn may_be_part(&self) -> bool {
+        let out = self.way.queue_at.max(self.way.xmit_at);
+        self.way.ends_in_offload() || (self.fragment.key != 0 && self.way.rx_last > out)
+    }
+
+    /// Receive offload joined it to another one, which nobody dropped. (Offload itself drops nothing, and gives to others all that it does not join.)
+    pub(super) fn was_joined(&self) -> bool {
+        self.fate.joined_at != NEVER && self.way.ends_in_offload()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::verdict::{Knows, Reason};
+    use super::super::{Packets, Terms, Touch};
+    use kpat_model::codes::verdict::{DELIVERED, DROPPED, TRANSFORMED};
+    use kpat_model::hash::Map;
+    use kpat_model::{BootNs, Context, Event, EventKind, PacketId};
+    use kpat_query::roles::*;
+
+    const PART: u64 = 1;
+    const WHOLE: u64 = 2;
+    const OTHER: u64 = 3;
+    const PLACE: u64 = 0xff01;
+    const UNSAID: i32 = 2;
+
+    struct Seen(Packets, i64);
+
+    impl Seen {
+        /// Both came over a virtual link.
+        fn new() -> Seen {
+            let terms = Terms {
+                knows: Knows { local: false, driver: true, queue: true },
+                reasons: Map::from_iter([(UNSAID, Reason::Unspecified), (9, Reason::Packet)]),
+                droppers: Map::from_iter([(PLACE, Reason::Part)]),
+            };
+            let mut s = Seen(Packets::new(true, false, terms), 0);
+            for packet in [WHOLE, PART] {
+                s.at(packet, XMIT_QUEUE | QDISC_IN).at(packet, XMIT);
+            }
+            s
+        }
+
+        fn at(&mut self, packet: u64, roles: u32) -> &mut Seen {
+            self.1 += 1_000;
+            let t = Touch {
+                packet,
+                func: 1,
+                cpu: 0,
+                entry: self.1,
+                end: self.1,
+                self_ns: 0,
+                ctx: Context::Softirq,
+                pid: 0,
+                skb_tag: 0,
+                point_len: None,
+                moment: true,
+                ends: roles & FREE != 0,
+            };
+            self.0.touch(&t, Roles(roles));
+            self
+        }
+
+        fn dropped(&mut self, packet: u64, at: u64, code: i32) -> &mut Seen {
+            self.1 += 1_000;
+            let drop = Event {
+                kind: EventKind::Drop,
+                ctx: Context::Softirq,
+                pid: 0,
+                at: BootNs(self.1),
+                timed: Default::default(),
+                packet: PacketId(packet),
+                netns: 0,
+                a: code as u64,
+                b: at,
+                text: String::new(),
+            };
+            self.0.event(0, &drop);
+            self.at(packet, FREE)
+        }
+
+        fn fragment(&mut self, packet: u64, datagram: u64) -> &mut Seen {
+            self.0.fragment(packet).expect("alive").key = datagram;
+            self
+        }
+
+        fn of_part(&mut self) -> i32 {
+            let mut of = 0;
+            let give = |e: super::super::Ended| {
+                of = if e.row.packet_id == PART as i64 { e.row.verdict } else { of };
+                Ok::<(), ()>(())
+            };
+            self.0.end_all(self.1, &Default::default(), give).expect("nothing fails");
+            of
+        }
+    }
+
+    #[test]
+    fn a_part_has_the_fate_of_the_whole() {
+        let offload = || {
+            let mut s = Seen::new();
+            s.at(WHOLE, RX | GRO).at(PART, RX | GRO).at(WHOLE, RX);
+            s
+        };
+        let fragments = || {
+            let mut s = Seen::new();
+            s.at(WHOLE, RX).at(PART, RX).fragment(WHOLE, 5).fragment(PART, 5);
+            s
+        };
+        let part = |s: &mut Seen| s.dropped(PART, PLACE, UNSAID).of_part();
+        // Read, sent on, or taken with no word of it.
+        assert_eq!(part(offload().at(WHOLE, FREE | CONSUMED)), TRANSFORMED);
+        assert_eq!(part(&mut offload()), TRANSFORMED);
+        assert_eq!(part(fragments().at(WHOLE, FREE | CONSUMED)), DELIVERED);
+        assert_eq!(part(&mut fragments()), DELIVERED);
+        // Dropped, and others before it.
+        assert_eq!(part(offload().dropped(WHOLE, 1, 9)), DROPPED);
+        assert_eq!(part(fragments().dropped(WHOLE, 1, 9)), DROPPED);
+        assert_eq!(part(fragments().dropped(WHOLE, 1, UNSAID)), DROPPED);
+        assert_eq!(part(fragments().dropped(OTHER, 1, 9)), DELIVERED);
+        assert_eq!(part(fragments().dropped(OTHER, 1, 9).at(WHOLE, FREE | CONSUMED)), DELIVERED);
+        assert_eq!(part(offload().dropped(OTHER, 1, 9).at(OTHER, RX)), TRANSFORMED);
+        let raw = LOCAL_IN | SOCK_QUEUE | OTHER_QUEUE;
+        assert_eq!(
+            part(fragments().at(WHOLE, raw).dropped(WHOLE, 1, 9)),
+            DELIVERED,
+            "with a raw socket's copy"
+        );
+        // A list of others than parts.
+        assert_eq!(Seen::new().dropped(PART, PLACE, UNSAID).of_part(), DROPPED, "by a driver");
+        let queued = |s: &mut Seen| s.at(PART, XMIT_QUEUE | QDISC_IN).dropped(PART, PLACE, UNSAID).of_part();
+        assert_eq!(queued(&mut offload()), DROPPED);
+        assert_eq!(queued(&mut fragments()), DROPPED);
+        // Its own drop: elsewhere, or with a reason.
+        assert_eq!(offload().dropped(PART, 1, UNSAID).of_part(), DROPPED);
+        assert_eq!(fragments().dropped(PART, PLACE, 9).of_part(), DROPPED);
+    }
+}
