@@ -65,7 +65,7 @@ export function WhySlow({ data, stream }: { data: SocketWhy; stream: boolean }):
         {of.peer !== null && <> What it wrote was read by <End socket={of.peer} device={of.peer_device} />.</>}
         {of.clock !== null && ` The peer's clock is another kernel's: related by what the two sent each other, ± ${span(of.clock)}, by which the way between them may be shorter or longer.`}
         {of.peer === null && stream && " The other end is not in this log: driver, wire, the peer's stack and its application are one, until the acknowledgement."}
-        {of.peer === null && !stream && " No socket of this log read it: what became of it behind this host's driver is not known."}
+        {of.peer === null && !stream && " No socket of this log is known to have read it."}
       </p>
     </div>
   );
