@@ -13,7 +13,7 @@ pub const BINS: usize = 400;
 
 /// Whose traffic a picture shows.
 fn name(t: &Traffic) -> String {
-    let process = t.user();
+    let process = t.user().unwrap_or_else(|| "process not known".to_owned());
     let (own, far) = app::ends(&t.socket);
     let ends = far.map_or_else(|| own.clone(), |far| format!("{own} > {far}"));
     format!("{process}, {} {ends}", app::protocol(t.socket.proto))

@@ -46,7 +46,7 @@ pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<
         let plain = |text: String| (text, Style::Plain);
         table.row(vec![
             plain(t.socket.socket_id.to_string()),
-            plain(t.process.clone().unwrap_or_else(|| waiting_for(t).unwrap_or_default())),
+            plain(t.user().unwrap_or_default()),
             (protocol(t.socket.proto), Style::Faint),
             plain(ends(t)),
             (size(t.socket.sent_bytes), Style::Strong),
@@ -64,11 +64,6 @@ pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<
     let hidden = listing.print(table, out)?;
     crate::packets::hint_hidden(out, &hidden);
     Ok(())
-}
-
-/// Whose it would be.
-fn waiting_for(t: &Traffic) -> Option<String> {
-    t.listener.as_ref()?.1.as_ref().map(|name| format!("({name} listens)"))
 }
 
 pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()> {

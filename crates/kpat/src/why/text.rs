@@ -352,11 +352,9 @@ fn unknown(w: &Why) -> Vec<String> {
     };
     let has = |stage: Stage| w.stages.iter().any(|s| s.stage == stage);
     let ended = |e: End| w.ends[e as usize];
+    let of = |e: End| plural(ended(e), "write");
     let datagrams = w.is_of_datagrams();
-    say(
-        ended(End::Sent) > 0,
-        format!("what became of {} behind this host's driver", plural(ended(End::Sent), "write")),
-    );
+    say(ended(End::Sent) > 0, format!("what became of {} behind this host's driver", of(End::Sent)));
     say(
         w.peer.is_none() && !datagrams,
         "the other end is not in this log, or its clock cannot be related: driver, wire, the peer's stack and its application are one, until the acknowledgement".into(),
@@ -381,41 +379,30 @@ fn unknown(w: &Why) -> Vec<String> {
         w.lost > 0,
         format!("{} records are missing: each stage's time is somewhere between its bounds", count(w.lost)),
     );
-    say(
-        ended(End::Open) > 0,
-        format!(
-            "how long {} would take that nobody had read when the log ended",
-            plural(ended(End::Open), "write")
+    for (end, text) in [
+        (End::Open, format!("how long {} would take that nobody had read when the log ended", of(End::Open))),
+        (
+            End::Reset,
+            format!("what became of {}: the connection was reset, and no read has them", of(End::Reset)),
         ),
-    );
-    say(
-        ended(End::Reset) > 0,
-        format!(
-            "what became of {}: the connection was reset, and no read has them",
-            plural(ended(End::Reset), "write")
+        (
+            End::Unseen,
+            match datagrams {
+                true => format!("what became of {}, or which read is theirs", of(End::Unseen)),
+                false => format!("when {} ended that later reads passed by", of(End::Unseen)),
+            },
         ),
-    );
-    say(
-        ended(End::Unseen) > 0 && datagrams,
-        format!(
-            "what became of {}: which packet, or which read, is theirs is not known",
-            plural(ended(End::Unseen), "write")
+        (
+            End::Readable,
+            match datagrams {
+                true => {
+                    format!("when {} were read: no read in the log is known to have them", of(End::Readable))
+                }
+                false => "when the peer's application read: the log has no read of it".to_owned(),
+            },
         ),
-    );
-    say(
-        ended(End::Unseen) > 0 && !datagrams,
-        format!("when {} ended that later reads passed by", plural(ended(End::Unseen), "write")),
-    );
-    say(
-        ended(End::Readable) > 0 && datagrams,
-        format!(
-            "when {} were read: no read in the log is known to have them",
-            plural(ended(End::Readable), "write")
-        ),
-    );
-    say(
-        ended(End::Readable) > 0 && !datagrams,
-        "when the peer's application read: the log has no read of it".into(),
-    );
+    ] {
+        say(ended(end) > 0, text);
+    }
     out
 }

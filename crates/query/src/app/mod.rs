@@ -235,12 +235,12 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
 }
 
 impl Traffic {
-    /// Whose it is, in words: the process that used it, else the one that listens where it came to.
-    pub fn user(&self) -> String {
+    /// Whose it is, in words: the process that used it, else the one that listens where it came to. `None`: not known.
+    pub fn user(&self) -> Option<String> {
         match (&self.process, &self.listener) {
-            (Some(name), _) => name.clone(),
-            (None, Some((_, Some(name)))) => format!("({name} listens)"),
-            (None, _) => "process not known".to_owned(),
+            (Some(name), _) => Some(name.clone()),
+            (None, Some((_, Some(name)))) => Some(format!("({name} listens)")),
+            (None, _) => None,
         }
     }
 }
