@@ -102,7 +102,7 @@ print(json.dumps(times))
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class WhyDatagrams(unittest.TestCase):
     def recorded(self, name: str, ends: list[str], program: str) -> str:
-        """What the program in the first namespace printed, with `ends` recorded."""
+        """What the program in the first namespace printed, with `ends` recorded: `self.out`."""
         kbl, ready, self.out = self.dir / f"{name}.kbl", self.dir / f"{name}-ready", self.dir / f"{name}.kpat"
         netns = [word for ns in ends for word in ("--netns", ns)]
         argv = [play.kpat_path(), "record", "-p", "path,app", *probed(), *netns, "-o", str(kbl), "--ready-file", str(ready)]
@@ -111,6 +111,14 @@ class WhyDatagrams(unittest.TestCase):
         self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
         look.integrate(kbl, [], self.out)
         lost(self, look.kpat_json("info", str(self.out)))
+        return said
+
+    def recorded_whole(self, name: str, ends: list[str], program: str) -> str:
+        """The same, again where the kernel handled something without programs (`lost`): a machine whose rules forbid them does so once a second or so."""
+        for again in range(5):
+            said = self.recorded(f"{name}-{again}", ends, program)
+            if not self.not_run:
+                break
         return said
 
     def why(self, port: int) -> dict:
@@ -163,9 +171,9 @@ class WhyDatagrams(unittest.TestCase):
 
         why = self.why(DROPPED)
         self.assertEqual((why["first"], why["ends"]["dropped"], why["ends"]["read"]), ("loss", 1, 1))
-        (began, again), _ = said[DROPPED]
+        (began, _), (_, answered) = said[DROPPED]
         self.assertGreaterEqual(ms(why, "loss"), 0.9 * PATIENCE_MS)
-        self.assertLessEqual(ms(why, "loss"), (again - began) / 1e6)
+        self.assertLessEqual(ms(why, "loss"), (answered - began) / 1e6)
         (drop,) = why["drops"]
         self.assertEqual((drop["drops"], drop["drop_reason"]), (1, "NETFILTER_DROP"))
         # Of the packet: its own line; in words on one screen.
@@ -178,7 +186,7 @@ class WhyDatagrams(unittest.TestCase):
     def test_a_shaped_device_and_a_reader_elsewhere(self):
         self.served()
         sh("ip", "netns", "exec", self.client, "tc", "qdisc", "add", "dev", "v0", "root", "tbf", "rate", f"{RATE_KBIT}kbit", "burst", 3000, "limit", 1_000_000)
-        began = int(self.recorded("shaped", [self.client, self.server], SHAPE))
+        began = int(self.recorded_whole("shaped", [self.client, self.server], SHAPE))
         why = self.why(SHAPED)
         self.assertEqual((why["first"], why["ends"]["read"]), ("queue", FLOOD))
         # At this rate the last leaves when all but the burst has been sent.
@@ -188,7 +196,7 @@ class WhyDatagrams(unittest.TestCase):
         share = next(s["share"] for s in why["stages"] if s["stage"] == "queue")
         self.assertGreater(share, 0.9)
         # Of the sender's namespace alone: a virtual device's other end got it, and nothing is said of what came then.
-        self.recorded("away", [self.client], SHAPE)
+        self.recorded_whole("away", [self.client], SHAPE)
         why = self.why(SHAPED)
         self.assertEqual((why["first"], why["ends"]["sent"] + why["ends"]["readable"], why["peer"]), ("queue", FLOOD, None))
 
