@@ -2,7 +2,7 @@
 //! are, and how each argument is reached there. What is not found is named, with the reason; the others are recorded.
 
 mod files;
-mod symbols;
+pub(crate) mod symbols;
 mod usdt;
 
 use crate::object::{Loaded, MAX_FUNCS};

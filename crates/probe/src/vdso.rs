@@ -1,6 +1,7 @@
 //! The functions that the kernel maps into each process (vdso), by their place in it: of programs that ask for the time it may be most of what they do, and no file has
 //! their names. It is the same in all processes of 64 bits, so our own is read.
 
+use crate::programs::symbols::{DYNSYM, Elf};
 use std::sync::OnceLock;
 
 pub(crate) struct Function {
@@ -28,41 +29,15 @@ fn own() -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Out of the table of dynamic symbols of an ELF file of 64 bits; of several names of one function the longest, which says the most.
+/// Out of the table of dynamic symbols; of several names of one function the longest, which says the most.
 fn functions(elf: &[u8]) -> Vec<Function> {
-    const DYNAMIC_SYMBOLS: u64 = 11;
-    const FUNCTION: u8 = 2;
-    const LEFT_OUT: usize = 56; // shorter ones are no section headers of 64 bits
-    let number = |at: usize, bytes: usize| {
-        let b = elf.get(at..at.checked_add(bytes)?)?;
-        Some(b.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b)))
-    };
-    let section = |i: u64| {
-        let (at, size) = (number(40, 8)? as usize, number(58, 2)? as usize);
-        at.checked_add(size.checked_mul(i as usize)?).filter(|_| size > LEFT_OUT)
-    };
     let mut all: Vec<Function> = Vec::new();
-    for h in (0..number(60, 2).unwrap_or(0)).filter_map(section) {
-        if number(h + 4, 4) != Some(DYNAMIC_SYMBOLS) {
-            continue;
-        }
-        let names = number(h + 40, 4).and_then(section).and_then(|h| number(h + 24, 8)).unwrap_or(0) as usize;
-        let (at, bytes) = (number(h + 24, 8).unwrap_or(0) as usize, number(h + 32, 8).unwrap_or(0) as usize);
-        let symbols = at.checked_add(bytes).and_then(|end| elf.get(at..end)).unwrap_or_default();
-        for s in symbols.chunks_exact(24).filter(|s| s[4] & 15 == FUNCTION) {
-            let long = |i: usize| s[i..i + 8].iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
-            let name = names.saturating_add(u32::from_le_bytes([s[0], s[1], s[2], s[3]]) as usize);
-            let name = elf.get(name..).and_then(|n| n.split(|b| *b == 0).next()).unwrap_or_default();
-            let (offset, length) = (long(8), long(16));
-            let name = String::from_utf8_lossy(name).into_owned();
-            if length == 0 || offset.checked_add(length).is_none() {
-                continue;
-            }
-            match all.iter_mut().find(|f| f.offset == offset) {
-                Some(known) if known.name.len() >= name.len() => {}
-                Some(known) => known.name = name,
-                None => all.push(Function { offset, length, name }),
-            }
+    let Some(elf) = Elf::parse(elf.to_vec()) else { return all };
+    for f in elf.functions(&[DYNSYM]).filter(|f| f.length > 0 && f.address.checked_add(f.length).is_some()) {
+        match all.iter_mut().find(|known| known.offset == f.address) {
+            Some(known) if known.name.len() >= f.name.len() => {}
+            Some(known) => known.name = f.name.to_owned(),
+            None => all.push(Function { offset: f.address, length: f.length, name: f.name.to_owned() }),
         }
     }
     all

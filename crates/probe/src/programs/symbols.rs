@@ -25,6 +25,16 @@ struct Segment {
     executed: bool,
 }
 
+const SYMTAB: u32 = 2;
+pub(crate) const DYNSYM: u32 = 11;
+
+/// A function that the file has.
+pub(crate) struct Function<'a> {
+    pub address: u64,
+    pub length: u64,
+    pub name: &'a str,
+}
+
 pub struct Elf {
     bytes: Vec<u8>,
     sections: Vec<Section>,
@@ -113,24 +123,27 @@ impl Elf {
         (address - s.address).checked_add(s.offset)
     }
 
+    /// All functions that tables of these kinds have, as they stand there.
+    pub(crate) fn functions<'a>(&'a self, tables: &'a [u32]) -> impl Iterator<Item = Function<'a>> {
+        const FUNC: u8 = 2;
+        let wanted = self.sections.iter().filter(|s| tables.contains(&s.kind));
+        let whole = wanted.map_while(|s| {
+            let strings = self.sections.get(s.link)?.offset;
+            Some((strings, self.bytes.get(s.offset..s.offset.checked_add(s.size)?)?))
+        });
+        let symbols = whole.flat_map(|(strings, table)| table.chunks_exact(24).map(move |s| (strings, s)));
+        symbols.filter_map(|(strings, symbol)| {
+            let defined = number::<2>(symbol, 6) != Some(0) && symbol[4] & 15 == FUNC;
+            let at = strings.checked_add(number::<4>(symbol, 0)? as usize)?;
+            let name = text(&self.bytes, at).filter(|_| defined)?;
+            Some(Function { address: number::<8>(symbol, 8)?, length: number::<8>(symbol, 16)?, name })
+        })
+    }
+
     /// Offset in the file of a function's entry.
     pub fn function(&self, name: &str) -> Option<u64> {
-        const SYMTAB: u32 = 2;
-        const DYNSYM: u32 = 11;
-        const FUNC: u8 = 2;
-        for s in self.sections.iter().filter(|s| [SYMTAB, DYNSYM].contains(&s.kind)) {
-            let strings = self.sections.get(s.link)?.offset;
-            let table = self.bytes.get(s.offset..s.offset.checked_add(s.size)?)?;
-            for symbol in table.chunks_exact(24) {
-                let defined = number::<2>(symbol, 6) != Some(0);
-                let address = number::<8>(symbol, 8)?;
-                let at = strings.checked_add(number::<4>(symbol, 0)? as usize)?;
-                if defined && symbol[4] & 15 == FUNC && text(&self.bytes, at) == Some(name) {
-                    return self.offset_of(address, true);
-                }
-            }
-        }
-        None
+        let found = self.functions(&[SYMTAB, DYNSYM]).find(|f| f.name == name)?;
+        self.offset_of(found.address, true)
     }
 
     fn has(&self, section: &str) -> bool {
