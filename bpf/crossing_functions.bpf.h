@@ -42,17 +42,52 @@ ASK(inet6_sendmsg)
 SEND_OVER(inet_sendmsg)
 SEND_OVER(inet6_sendmsg)
 
+/* What took a datagram was seen when it did: also of a reader that had waited since before the recording, whose return is not seen. */
+static __always_inline void read_over(struct sock *sk, s32 ret, u32 flags)
+{
+	u32 type = sk_read(sk, sk_type);
+
+	if (ret < 0 || !reads_by_function || (type != SOCK_DGRAM && type != SOCK_RAW))
+		recv_over(sk, ret, flags);
+}
+
+/* A read that only looks has a reference beside the queue's. */
+static __always_inline bool stays_queued(struct sk_buff *skb)
+{
+	return skb_read(skb, users.refs.counter) > 1;
+}
+
 #define RECV_OVER(function)                                                                    \
 	AT("fexit/" #function, r10_##function) /* (sock, msg, size, flags) -> bytes or error */ \
 	{                                                                                      \
 		struct sock *sk = ((struct socket *)ctx[0])->sk;                               \
                                                                                                \
 		if (sk)                                                                        \
-			recv_over(sk, ctx[4], ctx[3]);                                         \
+			read_over(sk, ctx[4], ctx[3]);                                         \
 		return 0;                                                                      \
 	}
 RECV_OVER(inet_recvmsg)
 RECV_OVER(inet6_recvmsg)
+
+/* (sk, skb, bytes): a read has taken a datagram; of one that looked only, what it would be with a minus sign (net/ipv4/udp.c) */
+AT("fentry/skb_consume_udp", f10_skb_consume_udp)
+{
+	s32 bytes = ctx[2];
+
+	if (bytes > 0 || (!bytes && !stays_queued((struct sk_buff *)ctx[1])))
+		recv_over((struct sock *)ctx[0], bytes, 0);
+	return 0;
+}
+
+/* (sk, skb): the same of a raw or ping socket, which have no more to say of it; a read with less room got less */
+AT("fentry/skb_free_datagram", f10_skb_free_datagram)
+{
+	struct sk_buff *skb = (struct sk_buff *)ctx[1];
+
+	if (!stays_queued(skb))
+		recv_over((struct sock *)ctx[0], skb_read(skb, len), 0);
+	return 0;
+}
 
 #define WRITE(function)                                                                        \
 	AT("fentry/" #function, f3_##function) /* (sk, msg, size) */                           \

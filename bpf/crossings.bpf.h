@@ -54,6 +54,7 @@ struct arrival {
 };
 /* Datagrams are seen on their way into the socket: what is noted at tracepoints instead is not needed. */
 const volatile u32 datagrams_by_function = 0;
+const volatile u32 reads_by_function = 0;
 
 #define ARRIVALS 8192
 struct arrival arrivals[ARRIVALS] SEC(".bss.arrivals");

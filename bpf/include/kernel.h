@@ -144,7 +144,12 @@ struct skb_shared_info {
 	atomic_t dataref;
 } __core;
 
+struct refcount_struct {
+	atomic_t refs;
+} __core;
+
 struct sk_buff {
+	struct refcount_struct users;
 	struct sk_buff *next;
 	struct net_device *dev;
 	struct sock *sk;

@@ -39,6 +39,7 @@ const TCP: &[&str] = &["tcp"];
 const UDP: &[&str] = &["udp"];
 const RAW: &[&str] = &["raw"];
 const PING: &[&str] = &["ping"];
+const RAW_AND_PING: &[&str] = &["raw", "ping"];
 const ANY: &[&str] = &["tcp", "udp", "raw", "ping"];
 
 const fn point(
@@ -103,6 +104,14 @@ pub const SOURCES: &[Source] = &[
         ..entry("f9_sock_def_readable", "sock_def_readable", Crossing::ToSocket, TCP)
     },
     point("t10_sock_recv_length", "sock_recv_length", Crossing::Recv, ANY),
+    Source {
+        unless: "sock_recv_length",
+        ..entry("f10_skb_consume_udp", "skb_consume_udp", Crossing::Recv, UDP)
+    },
+    Source {
+        unless: "sock_recv_length",
+        ..entry("f10_skb_free_datagram", "skb_free_datagram", Crossing::Recv, RAW_AND_PING)
+    },
     over("r10_inet_recvmsg", "inet_recvmsg", Crossing::Recv, "sock_recv_length"),
     over("r10_inet6_recvmsg", "inet6_recvmsg", Crossing::Recv, "sock_recv_length"),
     point("t11_tcp_retransmit_skb", "tcp_retransmit_skb", Crossing::Retransmit, TCP),
@@ -118,6 +127,8 @@ pub struct Chosen {
     pub left_out: Vec<(String, String)>,
     /// Datagrams are counted where they enter their socket's queue, not when the socket says that it can be read.
     pub datagrams_by_function: bool,
+    /// What reads datagrams is seen where it takes them, not when its call is over.
+    pub reads_by_function: bool,
 }
 
 /// `functions`: functions may be probed (fentry is offered). `one_thread` kernels without BTF have refused before.
@@ -141,7 +152,9 @@ pub fn choose(vmlinux: &Btf, functions: bool) -> Chosen {
             Some(reason) => out.left_out.push((s.at.to_string(), reason.to_string())),
         }
     }
-    out.datagrams_by_function = out.sources.iter().any(|s| s.program == "f9___udp_enqueue_schedule_skb");
+    let has = |program: &str| out.sources.iter().any(|s| s.program == program);
+    out.datagrams_by_function = has("f9___udp_enqueue_schedule_skb");
+    out.reads_by_function = has("f10_skb_consume_udp") && has("f10_skb_free_datagram");
     out
 }
 
