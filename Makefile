@@ -61,7 +61,7 @@ install: build ## binary, manual pages and completions below PREFIX
 	@echo "installed below $(DESTDIR)$(PREFIX): bin/kpat, manual pages, completions, licences"
 
 clean: ## what was built and what the demo made; fetched kernels stay (.lab)
-	@rm -rf "$(TARGET)" demo-out ui/dist ui/node_modules
+	@rm -rf "$(TARGET)" demo-out ui/dist ui/.tests ui/node_modules
 	@echo "removed $(TARGET), demo-out and the page; the kernels of the lab stay in .lab"
 
 setup-build:

@@ -50,7 +50,8 @@ async function page() {
 async function tests(dir, only) {
   const found = files(dir).filter((f) => /\.test\.tsx?$/.test(f));
   if (!found.length) throw new Error(`no test in ${dir}`);
-  const outdir = `node_modules/.cache/${dir.replaceAll("/", "-")}`;
+  // Not below node_modules, where newer ones look for no tests.
+  const outdir = `.tests/${dir.replaceAll("/", "-")}`;
   rmSync(outdir, { recursive: true, force: true });
   await build({
     entryPoints: found,

@@ -6,7 +6,7 @@ import sys
 import unittest
 
 from kpatlab import cache, look, play
-from tests.place import begun, joined, lost, probed, sh
+from tests.place import Inside, begun, joined, lost, probed, sh
 
 CLIENT, SERVER = "10.97.2.1", "10.97.2.2"
 ASKED, UNREAD, FULL, STREAM, DROPPED, SHAPED = range(8101, 8107)
@@ -97,6 +97,20 @@ for n in range({QUESTIONS}): began = now(); s.send(b"q" * 30); s.recv(100); time
 time.sleep({SLEEP_MS} / 1e3 + 0.1)
 print(json.dumps(times))
 """
+# Its reader waits in its call when recording begins, as all others do.
+RAW, APART_RAW_MS = 253, 100
+READ_RAW = f"""
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, {RAW})
+print("ready", flush=True)
+while True: s.recv(2000)
+"""
+SEND_RAW = f"""
+import json, socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, {RAW}); s.connect(("{SERVER}", 0)); times = []
+for n in range({MANY}): began = time.clock_gettime_ns(time.CLOCK_BOOTTIME); s.send(b"w" * (20 + n)); time.sleep({APART_RAW_MS} / 1e3); times.append(began)
+print(json.dumps(times))
+"""
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -121,9 +135,10 @@ class WhyDatagrams(unittest.TestCase):
                 break
         return said
 
-    def why(self, port: int) -> dict:
+    def why(self, port: int, proto: int = 17) -> dict:
+        """Of the socket that sent there."""
         sockets = look.kpat_json("app", str(self.out), "--limit", "0")["sockets"]
-        (s,) = [s for s in sockets if s["peer_port"] == port]
+        (s,) = [s for s in sockets if (s["peer_port"], s["proto"]) == (port, proto) and "to-device" in s["crossings"]]
         why = look.kpat_json("why", str(s["socket_id"]), str(self.out))
         self.assertAlmostEqual(sum(x["ns"] for x in why["stages"]), why["whole_ns"], delta=len(why["stages"]))
         for line in why["slowest"]:
@@ -189,16 +204,29 @@ class WhyDatagrams(unittest.TestCase):
         began = int(self.recorded_whole("shaped", [self.client, self.server], SHAPE))
         why = self.why(SHAPED)
         self.assertEqual((why["first"], why["ends"]["read"]), ("queue", FLOOD))
+        slow = "tracepoint" not in probed()
         # At this rate the last leaves when all but the burst has been sent.
         takes_ms = ((BYTES + 42) * FLOOD - 3000) * 8 / RATE_KBIT
         self.assertGreaterEqual(why["whole_ns"] / 1e6, takes_ms - 1)
-        self.assertAlmostEqual(why["from_ns"] / 1e6, began / 1e6, delta=5)
-        share = next(s["share"] for s in why["stages"] if s["stage"] == "queue")
-        self.assertGreater(share, 0.9)
+        self.assertAlmostEqual(why["from_ns"] / 1e6, began / 1e6, delta=50 if slow else 5)
+        queue = next(s for s in why["stages"] if s["stage"] == "queue")
+        self.assertGreater(queue["ns"] / 1e6, 0.9 * takes_ms)
+        # An emulated processor takes a part of its own.
+        self.assertGreater(queue["share"], 0.7 if slow else 0.9)
         # Of the sender's namespace alone: a virtual device's other end got it, and nothing is said of what came then.
         self.recorded_whole("away", [self.client], SHAPE)
         why = self.why(SHAPED)
         self.assertEqual((why["first"], why["ends"]["sent"] + why["ends"]["readable"], why["peer"]), ("queue", FLOOD, None))
+
+    def test_a_raw_reader_that_waits(self):
+        self.served()
+        begun(self, "raw", ["ip", "netns", "exec", self.server, sys.executable, "-c", READ_RAW])
+        began = json.loads(self.recorded_whole("raw", [self.client, self.server], SEND_RAW))
+        why = self.why(0, RAW)
+        self.assertEqual((why["ends"]["read"], why["peer"]["local_port"]), (MANY, RAW))
+        for line in why["slowest"]:
+            self.assertAlmostEqual(line["from_ns"] / 1e6, began[line["number"] - 1] / 1e6, delta=APART_RAW_MS / 2)
+            self.assertLess(line["took_ns"] / 1e6, APART_RAW_MS)
 
     def test_what_nobody_reads_any_more(self):
         """A reader that stops, one that is closed, and questions over networks whose hosts have the same numbers."""
@@ -223,6 +251,13 @@ class WhyDatagrams(unittest.TestCase):
         why = self.why(CLOSED)
         self.assertEqual((why["ends"]["read"], why["ends"]["dropped"], why["ends"]["open"]), (READS, MANY - READS, 0))
         self.assertEqual(why["drops"][0]["drops"], MANY - READS)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class WhyDatagrams61(Inside, unittest.TestCase):
+    """No tracepoint says that a read is over, and readers wait in their calls when recording begins."""
+    series, detail = "6.1", "steps"
+    of, modules, marked = "WhyDatagrams", "veth nf_tables nft_limit sch_tbf", "why:"
 
 
 if __name__ == "__main__":
