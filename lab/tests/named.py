@@ -1,5 +1,6 @@
 """Names of a program's functions where no linker gave it a build id, where its notes are in sections alone, where its path is another file's or nobody's, where
-its compiler writes its map when it ends, and in the functions that the kernel maps into it. Truth is the program: it says where its time goes."""
+its compiler writes its map when it ends, in the functions that the kernel maps into it, where it is gone after milliseconds, and what it loaded last. Truth is the program: it
+says where its time goes."""
 import json
 import os
 import shutil
@@ -52,6 +53,44 @@ int main(void)
 	return 0;
 }
 """
+# 20 ms in one function: by itself, or in so many forks of it.
+SHORT = """
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+volatile unsigned long sum;
+__attribute__((noinline)) void hot(void) { for (long i = 0; i < 20000; i++) sum += i; }
+static void burn(void) { struct timespec t; do { for (int i = 0; i < 20; i++) hot(); clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); } while (t.tv_nsec < 20000000); }
+int main(int argc, char **argv)
+{
+	int forks = argc > 1 ? atoi(argv[1]) : 0;
+	if (!forks) burn();
+	while (forks--) {
+		if (!fork()) { burn(); _exit(0); }
+		wait(0);
+	}
+	return 0;
+}
+"""
+# 300 ms of its own, then 100 ms in what it loads for that, and it is gone.
+LOADS = """
+#include <dlfcn.h>
+#include <stddef.h>
+#include <time.h>
+volatile unsigned long sum;
+long spent(void) { struct timespec t; clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); return t.tv_sec * 1000 + t.tv_nsec / 1000000; }
+__attribute__((noinline)) void own(void) { for (long i = 0; i < 300000; i++) sum += i; }
+int main(int argc, char **argv)
+{
+	while (spent() < 300) own();
+	void (*late)(void) = (void (*)(void))dlsym(dlopen(argv[1], RTLD_NOW), "late");
+	while (spent() < 400) late();
+	return 0;
+}
+"""
+LOADED = "volatile unsigned long sum; void late(void) { for (long i = 0; i < 300000; i++) sum += i; }"
+TIMES = 50
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -67,13 +106,13 @@ class Named(unittest.TestCase):
         return program
 
     def functions(self, log, program: str) -> dict[str, float]:
-        """Shares of the samples of a program by its innermost function of user mode."""
-        pid = next(p["pid"] for p in look.kpat_json("profile", str(log), "--limit", "0")["processes"] if p["name"] == program)
+        """Shares of the samples of a program, however often it ran, by its innermost function of user mode."""
+        pids = {p["pid"] for p in look.kpat_json("profile", str(log), "--limit", "0")["processes"] if p["name"] == program}
         found: dict[str, int] = {}
         for line in sh(play.kpat_path(), "profile", log, "--to", "json").stdout.splitlines():
             stack = json.loads(line)
             last = stack["functions"][-1] if stack["functions"] else {}
-            if stack["served"] == pid and stack["for"] == "itself" and not last.get("kernel"):
+            if stack["served"] in pids and stack["for"] == "itself" and not last.get("kernel"):
                 name = last["function"]
                 found[name] = found.get(name, 0) + stack["samples"]
         print(f"named: {program}: {found}", flush=True)
@@ -142,6 +181,20 @@ class Named(unittest.TestCase):
         path = printed.split()[-1]
         self.stack.callback(os.unlink, path)
         self.assertGreater(self.functions(log, "made").get("JS:*hot /x.js:1", 0), 0.9)
+
+    def test_processes_that_are_gone_after_milliseconds(self):
+        program = self.compiled("short", SHORT)
+        log, _ = self.record("short", "sh", "-c", f"for i in $(seq {TIMES}); do {program}; done; {program} {TIMES}")
+        shares = self.functions(log, "short")
+        self.assertGreater(shares.get("hot", 0), 0.8)
+        self.assertLess(shares.get("[unknown]", 0), 0.02)
+
+    def test_what_a_program_loads_last(self):
+        library = self.compiled("late.so", LOADED, "-shared", "-fPIC")
+        log, _ = self.record("loads", self.compiled("loads", LOADS, "-ldl"), library)
+        shares = self.functions(log, "loads")
+        self.assertLess(abs(shares.get("late", 0) - 0.25), 0.12)
+        self.assertLess(shares.get("[unknown]", 0), 0.02)
 
     def test_the_clock_that_the_kernel_maps_into_programs(self):
         if os.uname().machine != "x86_64":

@@ -1,21 +1,27 @@
-//! What the addresses of processes mean: which part of which file each executable range is, and what functions a compiler at run time made. A process
-//! is looked at when the first stack of it is logged, and again when a stack has an address that it did not have then; who is gone by then, or has left its id to
-//! another process, stays without names. A compiler writes its map when its buffer is full or the process ends (node): what has no name yet is looked for
+//! What the addresses of processes mean: which part of which file each executable range is, and what functions a compiler at run time made. It is logged
+//! when the first stack of a process is, and again when a stack has an address that it did not have then. The kernel says what a process maps that was forked, or executed,
+//! while we listen; one that is older is looked at in /proc, and has no names if it is gone by then, or has left its id to another. A compiler writes its map when its buffer is full or the process ends (node): what has no name yet is looked for
 //! again when a file of the recording ends.
 //!
 //! Nothing is symbolised here: names cost time and memory, and can be found later, on another machine, by build id and offset.
+
+mod sideband;
+mod spaces;
 
 use crate::netlink::processes::started;
 use crate::sys;
 use crate::vdso;
 use kpat_model::build_id::build_id;
 use kpat_model::{BootNs, Mapping, MappingKind, ProcessNumber};
+pub use sideband::SideBand;
+use spaces::{Space, Spaces};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-/// A process is not looked at more often.
+/// A process is not looked at in /proc more often.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Processes that are remembered; then all are forgotten, and logged again.
 const MOST: usize = 16384;
@@ -32,6 +38,7 @@ pub struct Mappings {
     known: HashMap<u32, Process>,
     /// Those that have functions without names, and ended or run another program.
     ended: Vec<Process>,
+    spaces: Spaces,
     /// By device and inode.
     build_ids: HashMap<String, Vec<u8>>,
 }
@@ -39,7 +46,9 @@ pub struct Mappings {
 struct Process {
     number: ProcessNumber,
     looked: Instant,
-    ranges: Vec<(u64, u64, Holds)>,
+    /// Of what the kernel had said of it then, 0: nothing.
+    version: u64,
+    ranges: Vec<Range>,
     /// Addresses in functions that were logged, or asked for.
     functions: HashSet<u64>,
     /// Those that no map has yet, and when they were seen first.
@@ -51,7 +60,7 @@ struct Process {
 }
 
 /// What is in a range of addresses.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holds {
     File,
     /// The kernel's functions for user mode.
@@ -61,12 +70,14 @@ enum Holds {
 }
 
 /// Addresses of a process at which it can run.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     start: u64,
     end: u64,
     offset: u64,
-    /// Device and inode, as text.
+    /// Device and inode, as text; empty: the build id is known.
     file: String,
+    build_id: Vec<u8>,
     /// As the process sees it; empty: no file.
     pub path: String,
 }
@@ -76,10 +87,17 @@ impl Mappings {
     pub fn of_stack(&mut self, process: ProcessNumber, frames: &[u64], at: BootNs) -> Vec<Mapping> {
         let mut new = Vec::new();
         let known = self.known.get(&process.pid()).filter(|p| p.number == process);
-        let missing =
-            |p: &Process| frames.iter().any(|f| !p.ranges.iter().any(|(s, e, _)| (*s..*e).contains(f)));
-        if known.is_none_or(|p| missing(p) && p.looked.elapsed() >= AGAIN) {
-            self.look(process, at, &mut new);
+        let missing = |p: &Process| frames.iter().any(|f| !p.ranges.iter().any(|r| r.has(*f)));
+        if known.is_none_or(missing) {
+            self.spaces.follow();
+            let space = self.spaces.at(process.pid(), at);
+            // All that there is to know was known already, or it is too early to look again.
+            let version = space.map_or(0, |s| s.version);
+            let in_proc = space.is_none_or(|s| !s.is_whole);
+            if known.is_none_or(|p| p.version != version || in_proc && p.looked.elapsed() >= AGAIN) {
+                let space = space.cloned();
+                self.look(process, at, space, &mut new);
+            }
         }
         if let Some(p) = self.known.get_mut(&process.pid()) {
             functions(p, frames, at, &mut new);
@@ -97,6 +115,16 @@ impl Mappings {
         }
     }
 
+    /// From now on the kernel's own words count.
+    pub fn listen(&mut self, to: SideBand) {
+        self.spaces.listen(to);
+    }
+
+    /// Takes in what the kernel has said.
+    pub fn follow(&mut self) {
+        self.spaces.follow();
+    }
+
     pub fn forget_all(&mut self) {
         self.known.clear();
         self.ended.clear();
@@ -111,13 +139,18 @@ impl Mappings {
         new
     }
 
-    fn look(&mut self, process: ProcessNumber, at: BootNs, new: &mut Vec<Mapping>) {
+    fn look(&mut self, process: ProcessNumber, at: BootNs, space: Option<Space>, new: &mut Vec<Mapping>) {
         if self.known.len() >= MOST {
             self.known.clear();
         }
         let pid = process.pid();
-        let ranges = if is_there(pid, at) { of(pid) } else { Vec::new() };
-        for r in ranges.iter().filter(|r| !r.path.is_empty()) {
+        if self.known.get(&pid).is_some_and(|p| p.number != process) {
+            self.forget(process);
+        }
+        let version = space.as_ref().map_or(0, |s| s.version);
+        let ranges = ranges_at(pid, at, space);
+        let before = self.known.get(&pid).map_or_else(Vec::new, |p| p.ranges.clone());
+        for r in ranges.iter().filter(|r| !r.path.is_empty() && !before.contains(r)) {
             let build_id = if r.path.starts_with('/') { self.build_id(pid, r) } else { Vec::new() };
             new.push(Mapping {
                 at,
@@ -130,14 +163,11 @@ impl Mappings {
                 build_id,
             });
         }
-        let ranges = ranges.iter().map(|r| (r.start, r.end, r.holds())).collect();
         let looked = Instant::now();
-        if self.known.get(&pid).is_some_and(|p| p.number != process) {
-            self.forget(process);
-        }
         let new = || Process {
             number: process,
             looked,
+            version,
             ranges: Vec::new(),
             functions: HashSet::new(),
             unnamed: BTreeMap::new(),
@@ -145,16 +175,21 @@ impl Mappings {
             read: None,
         };
         let known = self.known.entry(pid).or_insert_with(new);
-        (known.looked, known.ranges) = (looked, ranges);
+        (known.looked, known.version, known.ranges) = (looked, version, ranges);
     }
 
     fn build_id(&mut self, process: u32, r: &Range) -> Vec<u8> {
+        if !r.build_id.is_empty() {
+            return r.build_id.clone();
+        }
         if let Some(id) = self.build_ids.get(&r.file) {
             return id.clone();
         }
         // The mapping itself, for the path may be another file by now, or of another root.
         let mapped = File::open(format!("/proc/{process}/map_files/{:x}-{:x}", r.start, r.end));
         let file = mapped.or_else(|_| sys::open_regular(&format!("/proc/{process}/root{}", r.path), 0));
+        // Of a process that is gone: the file with its path here, if it is that one.
+        let file = file.or_else(|_| sys::open_regular(&r.path, 0).and_then(|f| same_file(f, &r.file)));
         let id = file.and_then(|mut f| build_id(&mut f)).unwrap_or_default();
         if self.build_ids.len() >= MOST {
             self.build_ids.clear();
@@ -162,6 +197,31 @@ impl Mappings {
         self.build_ids.insert(r.file.clone(), id.clone());
         id
     }
+}
+
+/// What a process could run then, of which the kernel has said this.
+fn ranges_at(pid: u32, at: BootNs, space: Option<Space>) -> Vec<Range> {
+    let Some(space) = space else {
+        return if is_there(pid, at) { of(pid) } else { Vec::new() };
+    };
+    let said = space.ranges.iter().map(Range::of_said);
+    if space.is_whole {
+        return said.collect();
+    }
+    // A fork has its parent's, as long as it did not execute anything; of both only what is there now is known.
+    let there = [Some(pid), space.parent].into_iter().flatten().find(|p| is_there(*p, at));
+    let mut all = there.map_or_else(Vec::new, of);
+    for r in said.filter(|r| !all.iter().any(|a| (a.start, a.end) == (r.start, r.end))).collect::<Vec<_>>() {
+        all.push(r);
+    }
+    all
+}
+
+/// The file, if it has this device and inode.
+fn same_file(file: File, wanted: &str) -> std::io::Result<File> {
+    let of = file.metadata()?;
+    let is = format!("{:02x}:{:02x} {}", libc::major(of.dev()), libc::minor(of.dev()), of.ino());
+    if is == wanted { Ok(file) } else { Err(std::io::Error::other("another file")) }
 }
 
 /// Did the process that has this id now run at that time, and not one that had it before?
@@ -185,17 +245,36 @@ fn executable(text: &str) -> Vec<Range> {
         let offset = hex(words.next()?)?;
         let (device, inode) = (words.next()?, words.next()?);
         let path = words.next().unwrap_or("").trim_start();
-        let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-        let anonymous =
-            path.starts_with("//anon") || path.starts_with("/memfd:") || path.starts_with("[anon");
-        let path = if anonymous { String::new() } else { path.into() };
-        let file = format!("{device} {inode}");
-        access.contains('x').then_some(Range { start: hex(start)?, end: hex(end)?, offset, file, path })
+        let path = of_file(path.strip_suffix(" (deleted)").unwrap_or(path));
+        let (file, build_id) = (format!("{device} {inode}"), Vec::new());
+        access.contains('x').then_some(Range {
+            start: hex(start)?,
+            end: hex(end)?,
+            offset,
+            file,
+            build_id,
+            path,
+        })
     };
     text.lines().filter_map(range).collect()
 }
 
+/// Empty if it is no file, but memory.
+fn of_file(path: &str) -> String {
+    let anonymous = path.starts_with("//anon") || path.starts_with("/memfd:") || path.starts_with("[anon");
+    if anonymous { String::new() } else { path.into() }
+}
+
 impl Range {
+    fn of_said(m: &sideband::Mapped) -> Range {
+        let (file, build_id) = (m.file.clone(), m.build_id.clone());
+        Range { start: m.start, end: m.end, offset: m.offset, file, build_id, path: of_file(&m.path) }
+    }
+
+    fn has(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
     fn holds(&self) -> Holds {
         match self.path.as_str() {
             "" => Holds::Made,
@@ -210,13 +289,12 @@ impl Range {
 fn functions(p: &mut Process, frames: &[u64], at: BootNs, new: &mut Vec<Mapping>) {
     let mut made = false;
     for frame in frames {
-        let Some((start, _, holds)) = p.ranges.iter().find(|(s, e, _)| (*s..*e).contains(frame)) else {
-            continue;
-        };
-        if *holds == Holds::File || !p.functions.insert(*frame) {
+        let Some(range) = p.ranges.iter().rev().find(|r| r.has(*frame)) else { continue };
+        let (start, holds) = (range.start, range.holds());
+        if holds == Holds::File || !p.functions.insert(*frame) {
             continue;
         }
-        if *holds == Holds::Vdso {
+        if holds == Holds::Vdso {
             let found = vdso::function_at(frame - start);
             new.extend(found.map(|f| function_mapping(p.number, at, start + f.offset, f.length, &f.name)));
         } else if p.unnamed.len() < MOST_UNNAMED {
@@ -320,7 +398,8 @@ mod tests {
         let mut p = Process {
             number,
             looked: Instant::now(),
-            ranges: vec![(0x1000, 0x9000, Holds::Made)],
+            version: 0,
+            ranges: executable("1000-9000 rwxp 00000000 00:00 0 \n"),
             functions: HashSet::new(),
             unnamed: BTreeMap::new(),
             map: File::open(&map).ok(),

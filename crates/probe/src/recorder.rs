@@ -139,6 +139,9 @@ impl Recorder {
         let functions = sources.all().iter().map(Source::logged).sum();
         tell(Note::Attached { functions, seconds: took.as_nanos() as f64 / 1e9 });
         let mut sink = Sink::new(cpus, sources.all().len(), options.codec);
+        if let Some(changes) = sources.take_changes() {
+            sink.mappings.listen(changes);
+        }
         if let Some(a) = &options.application {
             for s in sources.all() {
                 sink.sockets = s.sockets(a, &options.filter)?.or(sink.sockets);

@@ -42,6 +42,10 @@ impl Clocks {
         Clocks { period_ns: period_ns(rate), lot, ..Clocks::default() }
     }
 
+    pub fn takes_samples(&self) -> bool {
+        self.period_ns > 0
+    }
+
     /// What a sample of this time stands for.
     pub fn period_at(&self, at: BootNs) -> u64 {
         let of_then = self.stretches.iter().rev().find(|(from, _)| *from <= at);

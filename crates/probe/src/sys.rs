@@ -241,6 +241,31 @@ pub fn perf_software(event: u64, cpu: u32) -> io::Result<OwnedFd> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
 }
 
+/// What [`crate::mappings`] reads: changes of the address spaces of what runs on this CPU, in time since boot.
+pub fn address_spaces(cpu: u32, build_ids: bool) -> io::Result<OwnedFd> {
+    const SOFTWARE: u32 = 1;
+    const DUMMY: u32 = 9;
+    const BOOTTIME: u32 = 7;
+    const SAMPLE_TIME: u64 = 4;
+    // mmap, comm, task, sample_id_all, mmap2, comm_exec, use_clockid
+    const CHANGES: u64 = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 18 | 1 << 23 | 1 << 24 | 1 << 25;
+    let mut attr = [0u8; 128];
+    attr[0..4].copy_from_slice(&SOFTWARE.to_ne_bytes());
+    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
+    attr[8..12].copy_from_slice(&DUMMY.to_ne_bytes());
+    attr[24..32].copy_from_slice(&SAMPLE_TIME.to_ne_bytes());
+    attr[40..48].copy_from_slice(&(CHANGES | u64::from(build_ids) << 34).to_ne_bytes());
+    attr[92..96].copy_from_slice(&BOOTTIME.to_ne_bytes());
+    // SAFETY: attr is 128 bytes as its size field says.
+    let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, 8u64) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+}
+
+pub fn page_bytes() -> usize {
+    // SAFETY: asks for a number.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
 /// Has `prog` run on a CPU once in each `period_ns` of its time, whatever it is doing.
 pub fn cpu_clock(prog: BorrowedFd<'_>, cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
     const TYPE_SOFTWARE: u32 = 1;

@@ -7,6 +7,7 @@ use super::{Error, Note, Options};
 use crate::attach::Attached;
 use crate::cards::Clocks;
 use crate::control::Reply;
+use crate::mappings::SideBand;
 use crate::mechanism::Mechanism;
 use crate::object::{self, Loaded, MAX_FUNCS, Plan, Side};
 use crate::plan::{self, Decision, Tracepoint};
@@ -242,6 +243,7 @@ impl Decided {
                 .transpose()
                 .map_err(Error::Chosen)?,
             faults: Vec::new(),
+            changes: None,
             clocks: SampleClocks::new(if side == Side::Profile { options.sample_rate } else { 0 }),
             settings: application
                 .is_some()
@@ -287,6 +289,8 @@ pub(super) struct Source {
     accounts: Option<RefCell<Accounts>>,
     /// The same: what runs at the end of page faults.
     faults: Vec<OwnedFd>,
+    /// The same with samples.
+    changes: Option<SideBand>,
     clocks: SampleClocks,
     loaded: Loaded,
     attached: Attached,
@@ -307,7 +311,21 @@ impl Source {
                 Err(e) => self.decision.left_out.push(("ends of page faults".into(), e.to_string())),
             }
         }
+        if self.clocks.takes_samples() {
+            match SideBand::open(self.loaded.cpus) {
+                Ok(changes) => self.changes = Some(changes),
+                Err(e) => self
+                    .decision
+                    .left_out
+                    .push(("programs of processes that are gone soon".into(), e.to_string())),
+            }
+        }
         self.clocks.start(&self.loaded).map_err(Error::Samples)
+    }
+
+    /// What tells the programs of processes, once.
+    pub(super) fn take_changes(&mut self) -> Option<SideBand> {
+        self.changes.take()
     }
 
     /// What applications are recorded with, and the sockets that are wanted.

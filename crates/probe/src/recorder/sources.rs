@@ -2,6 +2,7 @@
 
 use super::Error;
 use super::source::Source;
+use crate::mappings::SideBand;
 use crate::sink::Sink;
 use crate::work::ChangeChoice;
 use kpat_model::BootNs;
@@ -22,6 +23,11 @@ impl Sources {
 
     pub(super) fn first_mut(&mut self) -> &mut Source {
         &mut self.0[0]
+    }
+
+    /// What tells the programs of processes.
+    pub(super) fn take_changes(&mut self) -> Option<SideBand> {
+        self.0.iter_mut().find_map(Source::take_changes)
     }
 
     pub(super) fn all(&self) -> &[Source] {

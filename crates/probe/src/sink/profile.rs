@@ -89,6 +89,9 @@ impl Sink {
     pub fn drain_profile(&mut self, rings: &Rings, cpu: usize, clocks: &Clocks) {
         let (state, tasks, ready) = (&mut self.cpus[cpu], &mut self.tasks, &mut self.ready);
         let (mappings, addresses) = (&mut self.mappings, &mut self.frames);
+        if cpu == 0 {
+            mappings.follow();
+        }
         let mut mapped = 0;
         let (labels, identity) = (&mut self.labels, &self.identity);
         self.records += rings.drain(cpu, &mut |raw, _| {

@@ -1,0 +1,161 @@
+//! What the kernel says of address spaces when they change: what is mapped to run (with its build id), and that a process was forked, executed another program
+//! or ended. So a process has names that is gone before its stacks are read, and what it loaded last.
+//!
+//! *Source*: perf_event_open(2), `PERF_RECORD_*`; a ring of 256 KiB for each CPU, read without a system call.
+
+use crate::sys;
+use kpat_model::BootNs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Of one CPU's ring, a power of two.
+const DATA: usize = 256 << 10;
+/// In the page before the data (struct perf_event_mmap_page).
+const HEAD: usize = 1024;
+const TAIL: usize = 1032;
+
+/// `PERF_RECORD_*`, and flags of their headers.
+const LOST: u32 = 2;
+const COMM: u32 = 3;
+const EXIT: u32 = 4;
+const FORK: u32 = 7;
+const MMAP2: u32 = 10;
+const COMM_EXEC: u16 = 1 << 13;
+const HAS_BUILD_ID: u16 = 1 << 14;
+
+/// Executable memory of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    pub start: u64,
+    pub end: u64,
+    /// In the file, bytes.
+    pub offset: u64,
+    /// As the process sees it; of what is no file in brackets or behind two slashes.
+    pub path: String,
+    /// Empty: the file has none that the kernel found.
+    pub build_id: Vec<u8>,
+    /// Device and inode as /proc/PID/maps has them; empty with a build id.
+    pub file: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Mapped(Mapped),
+    Executed,
+    ForkedFrom(u32),
+    Ended,
+    /// Changes of any process are missing before this one.
+    Lost,
+}
+
+/// At that time, of that process.
+pub type Said = (BootNs, u32, Change);
+
+#[derive(Default)]
+pub struct SideBand {
+    rings: Vec<Ring>,
+    /// Records as they lay in a ring.
+    bytes: Vec<u8>,
+}
+
+struct Ring {
+    _event: OwnedFd,
+    memory: sys::Mapping,
+}
+
+impl SideBand {
+    /// Of these CPUs.
+    ///
+    /// *Errors*: the kernel refuses it.
+    pub fn open(cpus: usize) -> io::Result<SideBand> {
+        let mut rings = Vec::new();
+        for cpu in 0..cpus as u32 {
+            // Without build ids before Linux 5.12.
+            let event = match sys::address_spaces(cpu, true).or_else(|_| sys::address_spaces(cpu, false)) {
+                Ok(event) => event,
+                // A CPU that could be there and is not.
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
+                Err(e) => return Err(e),
+            };
+            let memory = sys::Mapping::new(event.as_fd(), sys::page_bytes() + DATA)?;
+            rings.push(Ring { _event: event, memory });
+        }
+        Ok(SideBand { rings, bytes: Vec::new() })
+    }
+
+    /// Everything since it was last asked for, in order of time.
+    pub fn take(&mut self) -> Vec<Said> {
+        let mut all = Vec::new();
+        for ring in &self.rings {
+            self.bytes.clear();
+            ring.take(&mut self.bytes);
+            parse(&self.bytes, &mut all);
+        }
+        all.sort_by_key(|(at, ..)| *at);
+        all
+    }
+}
+
+impl Ring {
+    fn word(&self, at: usize) -> &AtomicU64 {
+        // SAFETY: an aligned field of the control page, which lives as long as self and is only accessed atomically.
+        unsafe { AtomicU64::from_ptr(self.memory.as_ptr().add(at).cast()) }
+    }
+
+    /// Adds what waits, and frees its space.
+    fn take(&self, to: &mut Vec<u8>) {
+        let (head, tail) = (self.word(HEAD).load(Ordering::Acquire), self.word(TAIL).load(Ordering::Relaxed));
+        let (from, waiting) = (tail as usize & (DATA - 1), head.wrapping_sub(tail) as usize);
+        let first = waiting.min(DATA - from);
+        for (from, bytes) in [(from, first), (0, waiting - first)] {
+            let data = self.memory.as_ptr().wrapping_add(sys::page_bytes() + from);
+            // SAFETY: the data area has DATA bytes, of which the kernel writes none between tail and head.
+            to.extend_from_slice(unsafe { std::slice::from_raw_parts(data, bytes) });
+        }
+        self.word(TAIL).store(head, Ordering::Release);
+    }
+}
+
+/// Whole records of a ring.
+fn parse(mut bytes: &[u8], out: &mut Vec<Said>) {
+    while let Some((header, rest)) = bytes.split_at_checked(8) {
+        let kind = u32::from_ne_bytes(header[..4].try_into().expect("four bytes"));
+        let [flags, size] = [4, 6].map(|at| u16::from_ne_bytes([header[at], header[at + 1]]));
+        let Some(body) = usize::from(size).checked_sub(8).and_then(|n| rest.get(..n)) else { return };
+        out.extend(change(kind, flags, body));
+        bytes = &rest[body.len()..];
+    }
+}
+
+/// A record behind its header. The last word is when it happened (`sample_id_all`).
+fn change(kind: u32, flags: u16, body: &[u8]) -> Option<Said> {
+    let half = |at: usize| Some(u32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?));
+    let word = |at: usize| Some(u64::from_ne_bytes(body.get(at..at + 8)?.try_into().ok()?));
+    let ends = body.len().checked_sub(8)?;
+    let at = BootNs(word(ends)? as i64);
+    let (pid, second) = (half(0)?, half(4)?);
+    let change = match kind {
+        LOST => return Some((at, 0, Change::Lost)),
+        COMM if flags & COMM_EXEC != 0 => Change::Executed,
+        // Of threads their process is the same.
+        FORK if pid != second => Change::ForkedFrom(second),
+        EXIT if half(8)? == pid => Change::Ended,
+        MMAP2 => {
+            let (start, length) = (word(8)?, word(16)?);
+            let id = body.get(32..56)?;
+            let named = body.get(64..ends)?;
+            let path = named.split(|b| *b == 0).next().unwrap_or(named);
+            let path = String::from_utf8_lossy(path);
+            let (build_id, file) = match flags & HAS_BUILD_ID {
+                0 => (Vec::new(), format!("{:02x}:{:02x} {}", half(32)?, half(36)?, word(40)?)),
+                _ => (id.get(4..4 + usize::from(id[0]))?.to_vec(), String::new()),
+            };
+            let path = path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned();
+            let end = start.saturating_add(length);
+            Change::Mapped(Mapped { start, end, offset: word(24)?, path, build_id, file })
+        }
+        _ => return None,
+    };
+    Some((at, pid, change))
+}
