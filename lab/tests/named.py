@@ -3,6 +3,7 @@ its compiler writes its map when it ends, in the functions that the kernel maps 
 says where its time goes."""
 import json
 import os
+import pwd
 import shutil
 import struct
 import unittest
@@ -195,6 +196,17 @@ class Named(unittest.TestCase):
         shares = self.functions(log, "loads")
         self.assertLess(abs(shares.get("late", 0) - 0.25), 0.12)
         self.assertLess(shares.get("[unknown]", 0), 0.02)
+
+    def test_processes_of_a_user_by_name(self):
+        program = self.compiled("short", SHORT)
+        self.dir.chmod(0o755)
+        log, _ = self.record("user", "sh", "-c", f"{program}; setpriv --reuid nobody {program}")
+        nobody = pwd.getpwnam("nobody").pw_uid
+        for user in ("nobody", nobody):
+            processes = look.kpat_json("profile", str(log), "--user", str(user), "--limit", "0")["processes"]
+            self.assertEqual({p["uid"] for p in processes}, {nobody})
+            self.assertIn("short", [p["name"] for p in processes])
+        self.assertIn("of a user nosuch", sh(play.kpat_path(), "profile", log, "--user", "nosuch", ok=False).stderr)
 
     def test_the_clock_that_the_kernel_maps_into_programs(self):
         if os.uname().machine != "x86_64":

@@ -13,6 +13,7 @@ use crate::render::{Column, Line, Pairs, Style, Table, count, seconds};
 use kpat_model::{ProcessNumber, Purpose};
 use kpat_query::profile::{
     Amount, By, Group, OTHERS, OfProcess, Profile, Taken, Wanted, groups, pid as pid_of, profile,
+    user_numbers,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -35,9 +36,9 @@ pub struct Args {
     /// The same of processes in this cgroup or below it, by its path in cgroup2
     #[arg(long, value_name = "PATH")]
     cgroup: Vec<String>,
-    /// The same of processes of this user, by number
-    #[arg(long, value_name = "UID")]
-    user: Vec<i64>,
+    /// The same of processes of this user, by name or number
+    #[arg(long, value_name = "USER")]
+    user: Vec<String>,
     /// Add processes up by what they have in common
     #[arg(
         long,
@@ -121,12 +122,15 @@ const NOT_MEASURED: [&str; 11] = [
 
 pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let log = open::integrated(&args.log, &args.device)?;
-    let chosen = Wanted {
-        pids: args.pid.clone(),
-        names: args.comm.clone(),
-        cgroups: args.cgroup.clone(),
-        users: args.user.clone(),
-    };
+    let mut users = Vec::new();
+    for user in &args.user {
+        match user_numbers(&log, user)?.as_slice() {
+            [] => return Err(usage(format!("no process in this log is of a user {user}"))),
+            numbers => users.extend(numbers),
+        }
+    }
+    let chosen =
+        Wanted { pids: args.pid.clone(), names: args.comm.clone(), cgroups: args.cgroup.clone(), users };
     let p = profile(&log, &chosen)?.ok_or_else(|| usage(NOTHING))?;
     if let Some(pid) = args.pid.iter().find(|pid| !p.processes.iter().any(|x| pid_of(x.number) == **pid)) {
         return Err(usage(format!("process {pid} neither ran nor was anything done for it in this log")));

@@ -10,7 +10,7 @@ use crate::store::Store;
 pub use groups::{By, Group, groups};
 use kpat_model::{Busy, ProcessNumber, Purpose};
 use kpat_store::tables::{BlockAccountRow, CpuAccountRow, DeviceRow, ProcessLabelRow, ProcessRow, WorkRow};
-pub use label::Label;
+pub use label::{Label, user_numbers};
 pub use names::{Called, called};
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,6 +1,9 @@
 //! What a process belongs to: its user and its cgroup, and what the cgroup's path says by the names that systemd, container engines and Kubernetes give.
 
+use crate::error::Result;
+use crate::store::Store;
 use kpat_store::tables::ProcessLabelRow;
+use std::collections::BTreeSet;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
@@ -34,6 +37,16 @@ pub fn before(labels: &[&ProcessLabelRow]) -> Option<Label> {
     let others = others.filter(|w| (w[0].uid, &w[0].path) != (last.uid, &last.path) && !w[0].path.is_empty());
     let longest = others.map(|w| (w[1].at_ns - w[0].at_ns, w[0])).max_by_key(|(ns, _)| *ns);
     longest.filter(|(ns, _)| *ns >= STARTS_NS).map(|(_, l)| Label::of(l))
+}
+
+/// Numbers of the user that is called so in this log; a number is one. None: nobody is.
+pub fn user_numbers(log: &Store, user: &str) -> Result<Vec<i64>> {
+    if let Ok(number) = user.parse() {
+        return Ok(vec![number]);
+    }
+    let labels = log.all::<ProcessLabelRow>()?;
+    let numbers: BTreeSet<i64> = labels.iter().filter(|l| l.user == user).map(|l| l.uid).collect();
+    Ok(numbers.into_iter().collect())
 }
 
 impl Label {
