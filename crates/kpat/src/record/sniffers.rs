@@ -62,7 +62,7 @@ pub fn check(args: &Args) -> anyhow::Result<()> {
         if names.contains(&path) {
             return Err(usage(format!("--sniff {spec} is given twice")));
         }
-        exists(&spec)?;
+        exists(&spec, &args.netns)?;
         may_write(&path, args.force)?;
         names.push(path);
     }
@@ -78,7 +78,7 @@ fn parted(spec: &str) -> (Option<&str>, &str) {
 }
 
 /// Is there such an interface? If that cannot be checked, the capture will fail.
-fn exists(spec: &str) -> anyhow::Result<()> {
+fn exists(spec: &str, recorded: &[String]) -> anyhow::Result<()> {
     let (netns, name) = parted(spec);
     let netns = match netns {
         None => netlink::current_netns(),
@@ -87,6 +87,17 @@ fn exists(spec: &str) -> anyhow::Result<()> {
     let Ok(devices) = netns.and_then(|n| netlink::devices(&n)) else { return Ok(()) };
     if name == kpat_capture::sniff::ANY || devices.iter().any(|d| d.name == name) {
         return Ok(());
+    }
+    let has_it = |n: &&String| {
+        let found = netlink::find(n).ok().and_then(|n| netlink::devices(&n).ok());
+        found.is_some_and(|devices| devices.iter().any(|d| d.name == name))
+    };
+    let meant: Vec<String> = recorded.iter().filter(has_it).map(|n| format!("--sniff {n}:{name}")).collect();
+    if !meant.is_empty() {
+        return Err(usage(format!(
+            "--sniff {spec}: there is no interface {name} here; {}",
+            meant.join(" or ")
+        )));
     }
     let there: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
     Err(usage(format!("--sniff {spec}: there is no interface {name}; there are {}", there.join(", "))))
