@@ -159,3 +159,70 @@ fn change(kind: u32, flags: u16, body: &[u8]) -> Option<Said> {
     };
     Some((at, pid, change))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kpat_model::build_id::build_id;
+    use std::process::Command;
+
+    /// The kernel's own words of a program that has long ended when they are read.
+    #[test]
+    fn a_program_that_is_gone_has_said_what_it_was() {
+        let opened = SideBand::open(crate::kernel::possible_cpus());
+        let mut said = match opened {
+            Ok(said) => said,
+            Err(e) => return eprintln!("skipped: {e}"),
+        };
+        let before = sys::boot_now();
+        let mut child = Command::new("/usr/bin/true").spawn().expect("it is there");
+        let pid = child.id();
+        child.wait().expect("it ends");
+        let own: Vec<Said> = said.take().into_iter().filter(|(_, of, _)| *of == pid).collect();
+        let after = sys::boot_now();
+        assert!(own.iter().all(|(at, ..)| (before..=after).contains(at)), "{own:?}");
+        let changes: Vec<Change> = own.into_iter().map(|(.., change)| change).collect();
+        assert!(matches!(changes.first(), Some(Change::ForkedFrom(_))), "{changes:?}");
+        assert_eq!(changes.last(), Some(&Change::Ended));
+        let exec = changes.iter().position(|c| *c == Change::Executed).expect("it was executed");
+        let program = changes[exec..].iter().find_map(|c| match c {
+            Change::Mapped(m) if m.path.ends_with("/true") => Some(m),
+            _ => None,
+        });
+        let program = program.expect("it was mapped to run");
+        let mut file = std::fs::File::open("/usr/bin/true").expect("it ran");
+        assert_eq!(program.build_id, build_id(&mut file).expect("it is an ELF file"));
+        assert!(said.take().iter().all(|(_, of, _)| *of != pid), "said once");
+    }
+
+    #[test]
+    fn what_is_cut_or_odd_is_no_change() {
+        let record = |kind: u32, flags: u16, body: &[u8]| {
+            let size = (8 + body.len()) as u16;
+            [&kind.to_ne_bytes()[..], &flags.to_ne_bytes(), &size.to_ne_bytes(), body].concat()
+        };
+        let words = |of: &[u64]| of.iter().flat_map(|w| w.to_ne_bytes()).collect::<Vec<u8>>();
+        // a thread of process 7 begins, another ends; a name without exec; then a full ring
+        let (in_one, threads) = (7 | 7 << 32, 8 | 7 << 32);
+        let all = [
+            record(FORK, 0, &words(&[in_one, threads, 1, 1])),
+            record(EXIT, 0, &words(&[in_one, threads, 2, 2])),
+            record(COMM, 0, &words(&[in_one, 0, 3])),
+            record(LOST, 0, &words(&[1, 5, 4])),
+            record(FORK, 0, &[0; 4]),
+        ]
+        .concat();
+        let parsed = |bytes: &[u8]| {
+            let mut out = Vec::new();
+            parse(bytes, &mut out);
+            out
+        };
+        assert_eq!(parsed(&all), [(BootNs(4), 0, Change::Lost)]);
+        // Wherever it is cut, and whatever its length says.
+        let mapped = record(MMAP2, HAS_BUILD_ID, &words(&[in_one, 1, 2, 3, u64::MAX, 0, 0, 0, 9, 5]));
+        (0..mapped.len()).for_each(|n| drop(parsed(&mapped[..n])));
+        assert!(parsed(&mapped).is_empty(), "its build id is longer than its place");
+        assert!(parsed(&record(0, 0, &[])).is_empty());
+        assert!(parsed(&[0; 64]).is_empty());
+    }
+}
