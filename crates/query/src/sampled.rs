@@ -210,7 +210,7 @@ fn functions(r: &Alike, frames: &Frames<'_>) -> Vec<Function> {
             kernel = &kernel[..=end];
         }
     }
-    let user = if is_own { of(r.user_stack) } else { &[] };
+    let user = if is_own { with_callers(of(r.user_stack)) } else { &[] };
     let function = |is_kernel| {
         move |f: &&StackRow| Function {
             process,
@@ -226,6 +226,13 @@ fn functions(r: &Alike, frames: &Frames<'_>) -> Vec<Function> {
         all.push(Function { process, is_kernel, name: "[no stack]".into(), file: String::new() });
     }
     all
+}
+
+/// Without the outermost frames that are nowhere: what a walk along frame pointers finds where a program keeps none. One frame stays in any case.
+fn with_callers<'a, 'b>(frames: &'a [&'b StackRow]) -> &'a [&'b StackRow] {
+    let somewhere = |f: &&StackRow| f.function.is_some() || f.file.is_some();
+    let last = frames.iter().rposition(somewhere).unwrap_or(0);
+    &frames[..frames.len().min(last + 1)]
 }
 
 fn name_of(f: &StackRow) -> String {
@@ -493,6 +500,20 @@ mod tests {
         let mut sums = Sums::default();
         rows.iter().for_each(|r| sums.add(r, None));
         of(sums, &stacks, &[], &[])
+    }
+
+    #[test]
+    fn outermost_callers_that_are_nowhere_are_left_out() {
+        let nowhere = |depth| StackRow { file: None, function: None, ..frame(1, depth, "") };
+        let names = |frames: &[StackRow]| {
+            let all: Vec<&StackRow> = frames.iter().collect();
+            with_callers(&all).iter().map(|f| name_of(f)).collect::<Vec<_>>()
+        };
+        let stack = [frame(1, 0, "f"), nowhere(1), frame(1, 2, "main"), nowhere(3), nowhere(4)];
+        assert_eq!(names(&stack), ["f", "[unknown]", "main"]);
+        assert_eq!(names(&stack[3..]), ["[unknown]"]);
+        assert_eq!(names(&stack[..3]).len(), 3);
+        assert!(names(&[]).is_empty());
     }
 
     #[test]
