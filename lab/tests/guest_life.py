@@ -89,6 +89,26 @@ class GuestLife(unittest.TestCase):
         [counts] = p.ended()
         self.assertEqual((0, 1500), (p.process.returncode, counts["hits"]))
 
+    def test_a_guest_that_is_stopped_when_the_probes_go_stays_so(self):
+        guest = self.guest("-no-reboot")
+        p = Watched(self.kpat, guest, "__x64_sys_getppid ret")
+        self.assertEqual(100, guest.number("getppid 100"))
+        monitor(self.control, "stop")
+        p.wait_for("the guest was stopped")
+        p.process.send_signal(signal.SIGINT)
+        [counts] = p.ended()
+        self.assertEqual((0, 100), (p.process.returncode, counts["hits"]))
+        self.assertIn("it stays plugged", p.errors[-1])
+        self.assertIn("paused", monitor(self.control, "info status"))
+        r = subprocess.run([self.kpat, "guest", "probe", guest.qmp, "__x64_sys_getppid count", "--for", "1"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((1, "kpat: the guest is stopped: probes can be put into it when it runs\n"), (r.returncode, r.stderr))
+        monitor(self.control, "cont")
+        self.assertEqual(100, guest.number("getppid 100"))
+        p = Watched(self.kpat, guest, "__x64_sys_getppid count")
+        self.assertEqual(200, guest.number("getppid 200"))
+        p.process.send_signal(signal.SIGINT)
+        self.assertEqual([200], [c["hits"] for c in p.ended()])
+
     def test_a_guest_that_is_set_back_to_a_snapshot_has_no_probes_and_can_be_probed_again(self):
         guest = self.guest("-no-reboot", "disk")
         self.assertEqual(10, guest.number("getppid 10"))
