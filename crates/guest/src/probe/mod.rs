@@ -411,7 +411,16 @@ impl<'h> Probes<'h> {
 
     /// Takes the probe out of the guest. Open calls of a return probe end without it.
     pub fn unregister(&mut self, probe: Handle) -> Result<()> {
+        self.has(probe)?;
         self.unregister_all(&[probe])
+    }
+
+    /// An error: none that is registered has this number.
+    pub fn has(&self, probe: Handle) -> Result<()> {
+        match self.probes.iter().any(|p| p.live && p.of == probe) {
+            true => Ok(()),
+            false => Err(Error::Unsupported(format!("there is no probe {}", probe.0 as i32))),
+        }
     }
 
     pub fn unregister_all(&mut self, probes: &[Handle]) -> Result<()> {
@@ -434,15 +443,18 @@ impl<'h> Probes<'h> {
         self.switch(probe, false);
     }
 
-    /// What became of a probe's hits; of one with two parts both together.
+    /// What became of a probe's hits; of one with two parts both together. Before and after an instruction is one hit, of which each part may be missed.
     pub fn counts(&self, probe: Handle) -> Counts {
-        let ids =
-            self.probes.iter().enumerate().filter(|(_, p)| p.of == probe && p.of.0 != 0).map(|(id, _)| id);
-        ids.map(|id| self.host.counts(id)).fold(Counts::default(), |a, b| Counts {
-            hits: a.hits + b.hits,
-            lost: a.lost + b.lost,
-            missed: a.missed + b.missed,
-            no_return: a.no_return + b.no_return,
+        let parts = self.probes.iter().enumerate().filter(|(_, p)| p.of == probe && p.of.0 != 0);
+        parts.fold(Counts::default(), |a, (id, part)| {
+            let b = self.host.counts(id);
+            let again = part.after && part.instances.is_empty();
+            Counts {
+                hits: a.hits + if again { 0 } else { b.hits },
+                lost: a.lost + b.lost,
+                missed: a.missed + b.missed,
+                no_return: a.no_return + b.no_return,
+            }
         })
     }
 
