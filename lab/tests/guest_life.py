@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kpatlab import kernel
 
-from tests.guest_probe import ROOT, Caller, Probing, monitor
+from tests.guest_probe import ROOT, Caller, Probing, monitor, straight
 
 
 def empty_disk(path: Path, size: int):
@@ -88,6 +88,18 @@ class GuestLife(unittest.TestCase):
         p.process.send_signal(signal.SIGINT)
         [counts] = p.ended()
         self.assertEqual((0, 1500), (p.process.returncode, counts["hits"]))
+
+    def test_a_processor_that_the_guest_did_not_start_is_in_nobodys_way(self):
+        guest = Caller(self.SERIES, 3, "maxcpus=2")
+        self.addCleanup(guest.close)
+        short = next(at for at, size, _ in straight(guest) if size < 5)
+        for calls in (500, 700):
+            p = Watched(self.kpat, guest, "__x64_sys_getppid ret", f"__x64_sys_getppid+{short:#x} count")
+            self.assertEqual(2 * calls, guest.number(f"getppid {calls} 2"))
+            p.process.send_signal(signal.SIGINT)
+            counts = p.ended()
+            self.assertEqual((0, [2 * calls] * 2, 1), (p.process.returncode, [c["hits"] for c in counts], len(p.errors)), p.errors)
+        self.assertNotIn("kpat", monitor(guest.qmp, "info mtree -f"))
 
     def test_a_guest_that_is_stopped_when_the_probes_go_stays_so(self):
         guest = self.guest("-no-reboot")
