@@ -17,6 +17,9 @@
 //   traced            what each counted, and no more of it
 //   tun N             N opens of a device that a module has, and N closes
 //   unload NAME       takes this module out: 0, or -1
+//   put FILE TEXT     writes a line into a file
+//   readers N         N processes wait in a read of a pipe
+//   release           nobody can write into it any more: how many of them then read nothing, and ended well
 //   trap              an int3 in a process of its own: the signal that ended it
 //   panic, reboot  what they say
 //   off
@@ -389,6 +392,37 @@ static void kprobe(const char *place)
 	printf("kprobe %ld\n", hits);
 }
 
+static int readers_gate[2];
+static long readers;
+
+static void new_readers(long n)
+{
+	char byte;
+
+	if (pipe(readers_gate))
+		printf("no pipe\n");
+	for (readers = 0; readers < n; readers++)
+		if (!fork()) {
+			close(readers_gate[1]);
+			_exit(read(readers_gate[0], &byte, 1) ? 1 : 0);
+		}
+	close(readers_gate[0]);
+	// Until each is asleep there, more or less.
+	usleep(500000);
+	printf("readers %ld\n", n);
+}
+
+static void release(void)
+{
+	long good = 0;
+	int status;
+
+	close(readers_gate[1]);
+	for (; readers; readers--)
+		good += wait(&status) > 0 && WIFEXITED(status) && !WEXITSTATUS(status);
+	printf("release %ld\n", good);
+}
+
 static void trap(void)
 {
 	int status = 0;
@@ -404,7 +438,7 @@ static void trap(void)
 
 int main(void)
 {
-	char line[512], word[256], more[32];
+	char line[512], word[256], more[32], text[256];
 	long n, m, p;
 	struct stat s;
 
@@ -467,6 +501,13 @@ int main(void)
 			tun(n);
 		} else if (sscanf(line, "unload %255s", word) == 1) {
 			printf("unload %ld\n", syscall(SYS_delete_module, word, O_NONBLOCK));
+		} else if (sscanf(line, "put %255s %255[^\n]", word, text) == 2) {
+			put(word, text);
+			printf("put\n");
+		} else if (sscanf(line, "readers %ld", &n) == 1) {
+			new_readers(n);
+		} else if (!strncmp(line, "release", 7)) {
+			release();
 		} else if (!strncmp(line, "trap", 4)) {
 			trap();
 		} else if (!strncmp(line, "panic", 5)) {

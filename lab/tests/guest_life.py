@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kpatlab import kernel
 
-from tests.guest_probe import ROOT, Caller, Probing, monitor
+from tests.guest_probe import ROOT, Caller, Probing, monitor, straight
 
 
 def empty_disk(path: Path, size: int):
@@ -88,6 +88,38 @@ class GuestLife(unittest.TestCase):
         p.process.send_signal(signal.SIGINT)
         [counts] = p.ended()
         self.assertEqual((0, 1500), (p.process.returncode, counts["hits"]))
+
+    def test_a_processor_that_the_guest_did_not_start_is_in_nobodys_way(self):
+        guest = Caller(self.SERIES, 3, "maxcpus=2")
+        self.addCleanup(guest.close)
+        short = next(at for at, size, _ in straight(guest) if size < 5)
+        for calls in (500, 700):
+            p = Watched(self.kpat, guest, "__x64_sys_getppid ret", f"__x64_sys_getppid+{short:#x} count")
+            self.assertEqual(2 * calls, guest.number(f"getppid {calls} 2"))
+            p.process.send_signal(signal.SIGINT)
+            counts = p.ended()
+            self.assertEqual((0, [2 * calls] * 2, 1), (p.process.returncode, [c["hits"] for c in counts], len(p.errors)), p.errors)
+        self.assertNotIn("kpat", monitor(guest.qmp, "info mtree -f"))
+
+    def test_a_guest_that_is_stopped_when_the_probes_go_stays_so(self):
+        guest = self.guest("-no-reboot")
+        p = Watched(self.kpat, guest, "__x64_sys_getppid ret")
+        self.assertEqual(100, guest.number("getppid 100"))
+        monitor(self.control, "stop")
+        p.wait_for("the guest was stopped")
+        p.process.send_signal(signal.SIGINT)
+        [counts] = p.ended()
+        self.assertEqual((0, 100), (p.process.returncode, counts["hits"]))
+        self.assertIn("it stays plugged", p.errors[-1])
+        self.assertIn("paused", monitor(self.control, "info status"))
+        r = subprocess.run([self.kpat, "guest", "probe", guest.qmp, "__x64_sys_getppid count", "--for", "1"], capture_output=True, text=True, timeout=60)
+        self.assertEqual((1, "kpat: the guest is stopped: probes can be put into it when it runs\n"), (r.returncode, r.stderr))
+        monitor(self.control, "cont")
+        self.assertEqual(100, guest.number("getppid 100"))
+        p = Watched(self.kpat, guest, "__x64_sys_getppid count")
+        self.assertEqual(200, guest.number("getppid 200"))
+        p.process.send_signal(signal.SIGINT)
+        self.assertEqual([200], [c["hits"] for c in p.ended()])
 
     def test_a_guest_that_is_set_back_to_a_snapshot_has_no_probes_and_can_be_probed_again(self):
         guest = self.guest("-no-reboot", "disk")

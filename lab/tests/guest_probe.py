@@ -281,13 +281,18 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
     handle = g.xp("do_sys_openat2+{at:#x}", before, after)
     print("waiting", flush=True)
     g.loop()
-    print(g.missed(handle))
+    print(g.missed(handle), g.hits(handle))
+    for wrong in (g.unregister, g.enable):
+        try:
+            wrong(handle + 1000)
+        except kpat_guest.Error as e:
+            print(str(e) == f"there is no probe {{handle + 1000}}")
 '''
         p = subprocess.Popen([sys.executable, "-B", "-c", script], env=self.library(), stdout=subprocess.PIPE, text=True)
         self.assertEqual("waiting\n", p.stdout.readline())
         self.guest.ask("open 40")
         out, _ = p.communicate(timeout=60)
-        self.assertEqual(["8 True"] * 20 + ["0"], out.splitlines())
+        self.assertEqual(["8 True"] * 20 + ["0 20", "True", "True"], out.splitlines())
 
     def test_a_guests_own_probe_and_ours_with_breakpoints_do_not_meet(self):
         self.guest.ask("kprobe do_sys_openat2+7")

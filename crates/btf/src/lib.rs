@@ -287,6 +287,18 @@ impl Btf {
         Some((word(&b.data, t.at as usize)?, word(&b.data, t.at as usize + 8)?))
     }
 
+    /// Of an INT or ENUM: has it a sign?
+    pub fn is_signed(&self, id: u32) -> bool {
+        const SIGNED: u32 = 1 << 24;
+        match self.extra(id) {
+            Some((b, t)) if t.kind == kind::INT => {
+                word(&b.data, t.at as usize).is_some_and(|w| w & SIGNED != 0)
+            }
+            Some((_, t)) => matches!(t.kind, kind::ENUM | kind::ENUM64) && t.kind_flag,
+            None => false,
+        }
+    }
+
     /// Names and values of an ENUM (32 bit).
     pub fn enum_values(&self, id: u32) -> Vec<(String, i32)> {
         self.words(id, 2).into_iter().map(|w| (self.str(w[0]).to_string(), w[1] as i32)).collect()

@@ -320,6 +320,7 @@ pub unsafe extern "C" fn kpat_guest_enable(guest: *mut CGuest, handle: i32, on: 
     unsafe { &*guest }.with(
         |hit| if on != 0 { hit.control.enable(handle) } else { hit.control.disable(handle) },
         |probes| {
+            probes.has(handle)?;
             if on != 0 {
                 probes.enable(handle)
             } else {

@@ -6,6 +6,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// One processor, or all: wait until the kernel has started it.
+    #[error("the guest does not run in 64-bit mode (firmware, or a 32-bit kernel)")]
+    NotLongMode,
     /// Name another guest, or start it with a QMP socket.
     #[error("{0}")]
     NoGuest(String),

@@ -11,6 +11,7 @@ use crate::symbols::Symbols;
 use crate::task::Tasks;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Which guest.
 #[derive(Clone, Debug)]
@@ -95,8 +96,7 @@ impl Guest {
             return Ok(m);
         }
         // A processor that has not started yet has no page tables; the first has.
-        let registers = self.registers(0)?;
-        let memory = Memory::open(&self.qmp, self.pid, &registers)?;
+        let memory = again(|_| Memory::open(&self.qmp, self.pid, &self.registers(0)?))?;
         Ok(self.memory.get_or_init(|| memory))
     }
 
@@ -120,7 +120,13 @@ impl Guest {
 
     /// Reads them anew.
     pub fn fresh_symbols(&self) -> Result<Symbols> {
-        Symbols::read(self.memory(), &self.registers(0)?)
+        again(|before| {
+            let registers = self.registers(0)?;
+            if before > 0 && self.symbols.get().is_none() {
+                self.memory().look_again(&registers)?;
+            }
+            Symbols::read(self.memory(), &registers)
+        })
     }
 
     /// Uses these in place of its own, if none were read yet: for a kernel without a table in its memory.
@@ -180,5 +186,49 @@ impl Guest {
             )));
         }
         Registers::parse(&self.qmp.monitor_of("info registers", Some(vcpu))?)
+    }
+}
+
+/// A processor is asked for its page tables, and they are read: the process that they are of may have ended between the two, and its memory be another's.
+fn again<T>(mut read: impl FnMut(usize) -> Result<T>) -> Result<T> {
+    const TRIES: usize = 3;
+    for before in 0..TRIES {
+        match read(before) {
+            Err(Error::Unsupported(_) | Error::NotMapped(_) | Error::NotRam(_) | Error::Damaged { .. }) => {}
+            done => return done,
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    read(TRIES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_that_ended_made_unreadable_is_read_again() {
+        let mut asked = Vec::new();
+        let read = again(|before| {
+            asked.push(before);
+            if before < 2 { Err(Error::NotMapped(7)) } else { Ok(before) }
+        });
+        assert_eq!(read.unwrap(), 2);
+        assert_eq!(asked, [0, 1, 2]);
+        asked.clear();
+        let never: Result<()> = again(|before| {
+            asked.push(before);
+            Err(Error::NotRam(7))
+        });
+        assert!(matches!(never, Err(Error::NotRam(7))));
+        assert_eq!(asked.len(), 4);
+        // Another mode does not go away by itself.
+        asked.clear();
+        let other: Result<()> = again(|before| {
+            asked.push(before);
+            Err(Error::NotLongMode)
+        });
+        assert!(matches!(other, Err(Error::NotLongMode)));
+        assert_eq!(asked.len(), 1);
     }
 }

@@ -47,6 +47,11 @@ const CR4_LA57: u64 = 1 << 12;
 const EFER_LMA: u64 = 1 << 10;
 
 impl Registers {
+    /// In 64-bit mode, as a kernel's processors are; not one that the kernel did not start (`maxcpus=1`).
+    pub fn is_long(&self) -> bool {
+        self.efer & EFER_LMA != 0
+    }
+
     /// From the text of `info registers`.
     pub fn parse(text: &str) -> Result<Registers> {
         let mut r = Registers::default();
@@ -76,7 +81,7 @@ impl Registers {
         }
         // 16 general ones, RIP, flags, CR0, 2, 3, 4.
         if seen < 22 && text.contains("EAX=") {
-            return Err(no_long_mode());
+            return Err(Error::NotLongMode);
         }
         if seen < 22 {
             return Err(Error::Unsupported("the guest's processor is not an x86-64".into()));
@@ -126,14 +131,10 @@ impl Registers {
     /// Levels of its page tables.
     pub fn levels(&self) -> Result<u8> {
         if self.cr0 & CR0_PG == 0 || self.cr4 & CR4_PAE == 0 || self.efer & EFER_LMA == 0 {
-            return Err(no_long_mode());
+            return Err(Error::NotLongMode);
         }
         Ok(if self.cr4 & CR4_LA57 != 0 { 5 } else { 4 })
     }
-}
-
-fn no_long_mode() -> Error {
-    Error::Unsupported("the guest does not run in 64-bit mode (firmware, or a 32-bit kernel)".into())
 }
 
 /// `GS =0000 base limit flags`, `IDT=     base limit`: name and fields.

@@ -198,6 +198,22 @@ fn a_killed_tool_leaves_a_guest_that_runs() {
 }
 
 #[test]
+fn a_guest_that_was_stopped_stays_so() {
+    let Some(q) = Qemu::start("stopped") else { return };
+    let g = q.guest();
+    g.qmp().command("stop", serde_json::json!({})).unwrap();
+    let first = counter(&g);
+    let mut gdb = g.gdb().unwrap();
+    gdb.insert(BreakpointKind::Software, NOP).unwrap();
+    gdb.detach().unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!g.events().running().unwrap());
+    assert_eq!(counter(&g), first);
+    g.qmp().command("cont", serde_json::json!({})).unwrap();
+    assert!(counts(&g), "no breakpoint is left");
+}
+
+#[test]
 fn it_is_found_and_its_life_is_told() {
     let Some(mut q) = Qemu::start("life") else { return };
     let found = discover::one(q.process.id()).unwrap();

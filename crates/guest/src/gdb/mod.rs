@@ -255,6 +255,10 @@ impl Gdb {
         Ok(())
     }
 
+    fn remove_all(&mut self) -> Result<()> {
+        self.breakpoints.clone().into_iter().try_for_each(|(kind, virt)| self.remove(kind, virt))
+    }
+
     /// Lets all processors run.
     pub fn resume(&mut self) -> Result<()> {
         self.go(b"vCont;c")
@@ -339,7 +343,8 @@ impl Gdb {
         let Some(mut owner) = self.owner.take() else { return Ok(()) };
         let mut first = self.interrupt().map(drop);
         if !self.ended && first.is_ok() {
-            first = self.done(b"D;1");
+            // With the debugger's own word QEMU lets the guest run.
+            first = if owner.resume { self.done(b"D;1") } else { self.remove_all() };
         }
         // The session is over whatever was said to that.
         let end = owner.qmp.monitor("gdbserver none").map(drop);

@@ -116,6 +116,19 @@ pub(super) fn live(register: Register) -> AsmRegister64 {
     }
 }
 
+/// The open call in rdx is the running task's. Changes rax and rcx.
+pub(super) fn whose(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
+    match place.kernel.as_ref().and_then(|k| k.task) {
+        Some(task) => {
+            a.mov(rax, qword_ptr(task.current).gs())?;
+            a.mov(ecx, dword_ptr(rax + task.pid))?;
+            a.mov(qword_ptr(rdx + IN_TASK), rax)?;
+            a.mov(dword_ptr(rdx + IN_PID), ecx)
+        }
+        None => a.mov(qword_ptr(rdx + IN_TASK), 0),
+    }
+}
+
 /// Addresses of the code that all probes use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Shared {

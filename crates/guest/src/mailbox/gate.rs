@@ -36,7 +36,12 @@ impl Descriptor {
     pub fn of(guest: &Guest) -> Result<Descriptor> {
         let base = guest.registers(0)?.idt_base;
         for vcpu in 1..guest.vcpus() {
-            if guest.registers(vcpu)?.idt_base != base {
+            let own = match guest.registers(vcpu) {
+                // The kernel did not start it.
+                Err(Error::NotLongMode) => continue,
+                own => own?.idt_base,
+            };
+            if own != base {
                 return Err(Error::Unsupported(
                     "the guest's processors have different interrupt tables: breakpoints cannot be taken"
                         .into(),

@@ -5,6 +5,7 @@
 //! that maps the kernel's code: within the reach of a jump. Code is written through QEMU's debugger interface with the guest stopped, because only that
 //! makes an emulator forget what it made of the bytes before.
 
+use super::entries::{ENTRY, find_entries, is_beside, is_mapped, kernel_code};
 use super::gate::{self, Descriptor, Places};
 use super::journal::{Change, Journal};
 use super::layout::*;
@@ -13,8 +14,6 @@ use super::region::Region;
 use crate::error::{Error, Result};
 use crate::gdb::Gdb;
 use crate::guest::Guest;
-use crate::memory::Space;
-use crate::memory::walk::{ADDRESS, LARGE, PRESENT};
 use crate::symbols::Symbols;
 use serde_json::json;
 use std::collections::HashSet;
@@ -23,8 +22,6 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Present, writable, accessed, dirty, large, global.
-const ENTRY: u64 = 0x1e3;
 /// How long a guest may take, of its own time, to give a new device an address, or to let one go.
 const PLUG: Duration = Duration::from_secs(5);
 
@@ -68,6 +65,11 @@ pub struct Recovered {
 impl Installed {
     /// Brings the memory into the guest. What an earlier tool left is undone first.
     pub fn new(guest: Arc<Guest>) -> Result<(Installed, Recovered)> {
+        if !runs(&guest)? {
+            return Err(Error::Unsupported(
+                "the guest is stopped: probes can be put into it when it runs".into(),
+            ));
+        }
         let (mut journal, mut left) = Journal::open(guest.pid())?;
         let mut recovered = Recovered::default();
         if !left.is_empty() {
@@ -175,6 +177,26 @@ impl Installed {
         gdb.detach()?;
         self.patched.extend(changes);
         Ok(())
+    }
+
+    /// The guest's own code, also where probes are in it.
+    pub fn code(&self, from: u64, to: &mut [u8]) -> Result<()> {
+        self.guest.memory().read(from, to)?;
+        for change in &self.patched {
+            if let Change::Patched { address, was, is } = change {
+                lay_over(from, to, *address, was, is);
+            }
+        }
+        Ok(())
+    }
+
+    /// Of these places those at which the guest has put something else since.
+    pub fn changed(&self) -> Vec<u64> {
+        let changed = |c: &Change| match c {
+            Change::Patched { address, is, .. } => (!holds(&self.guest, *address, is)).then_some(*address),
+            _ => None,
+        };
+        self.patched.iter().filter_map(changed).collect()
     }
 
     /// What was put at this address is there still.
@@ -342,52 +364,6 @@ fn wait_for_address(guest: &Guest, number: u32) -> Result<u64> {
     }
 }
 
-/// The kernel's code, from its interrupt table.
-fn kernel_code(guest: &Guest) -> Result<u64> {
-    let registers = guest.registers(0)?;
-    let mut gate = [0; 16];
-    guest.memory().read(registers.idt_base, &mut gate)?;
-    let part =
-        |from: usize, n: usize| gate[from..from + n].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
-    Ok(part(0, 2) | part(6, 2) << 16 | part(8, 4) << 32)
-}
-
-/// Unused entries in a row in the table that maps what is beside `near` by pages of 2 MB: guest-physical address of the first, and what it maps.
-fn find_entries(guest: &Guest, near: u64, count: usize) -> Result<(u64, u64)> {
-    let (table, first) = table_of(guest, near)?;
-    let mut bytes = [0; 4096];
-    guest.memory().read_physical(table, &mut bytes)?;
-    let used: Vec<bool> = bytes.chunks_exact(8).map(|e| e.iter().any(|b| *b != 0)).collect();
-    // One unused entry stays at each side. Not always the same ones: processors may remember for a while what was there before.
-    let wanted = count + 2;
-    let free: Vec<usize> = (0..=512 - wanted).filter(|n| used[*n..*n + wanted].iter().all(|u| !u)).collect();
-    let moment = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| d.subsec_nanos() as usize / 1000);
-    let at = *free.get(moment % free.len().max(1)).ok_or_else(|| {
-        Error::Unsupported("the guest's kernel uses all of the addresses around its code".into())
-    })? + 1;
-    Ok((table + at as u64 * 8, first + at as u64 * PAGE))
-}
-
-/// The table of level 2 that `virt` is translated by, and the first address that it translates.
-fn table_of(guest: &Guest, virt: u64) -> Result<(u64, u64)> {
-    let space = guest.memory().kernel_space();
-    let mut table = space.root;
-    for level in (3..=space.levels).rev() {
-        let mut entry = [0; 8];
-        guest.memory().read_physical(Space::entry(table, level, virt), &mut entry)?;
-        let entry = u64::from_le_bytes(entry);
-        if entry & PRESENT == 0 || level == 3 && entry & LARGE != 0 {
-            return Err(Error::Unsupported(
-                "the kernel's code is not mapped by pages of 2 MB or less".into(),
-            ));
-        }
-        table = entry & ADDRESS;
-    }
-    Ok((table, virt & !((1 << 30) - 1)))
-}
-
 /// Under emulation writing a processor's registers makes it forget translated addresses.
 fn forget_translations(guest: &Guest, gdb: &mut Gdb) -> Result<()> {
     for vcpu in 0..guest.vcpus() {
@@ -395,6 +371,16 @@ fn forget_translations(guest: &Guest, gdb: &mut Gdb) -> Result<()> {
         gdb.set_block(vcpu, &block)?;
     }
     Ok(())
+}
+
+/// Puts `was` into the bytes from `from` on, where they have `is` at `address`.
+fn lay_over(from: u64, to: &mut [u8], address: u64, was: &[u8], is: &[u8]) {
+    for (n, (was, is)) in was.iter().zip(is).enumerate() {
+        let at = (address + n as u64).checked_sub(from).and_then(|at| to.get_mut(at as usize));
+        if let Some(byte) = at.filter(|byte| **byte == *is) {
+            *byte = *was;
+        }
+    }
 }
 
 fn holds(guest: &Guest, address: u64, bytes: &[u8]) -> bool {
@@ -452,36 +438,12 @@ fn undo(guest: &Guest, changes: &[Change]) -> Result<Recovered> {
         if let Change::Mapped { entries, base } = change
             && is_mapped(guest, *entries, *base)
         {
-            recovered.returns += restore_returns(guest, *base)?;
+            recovered.returns += super::returns::restore(guest, *base)?.back;
             recovered.missed += missed(guest, *base)?;
         }
     }
     gdb.detach()?;
     Ok(recovered)
-}
-
-/// All of the entries are what we wrote there, and what the kernel translates by: memory of a guest that began anew may still have them.
-fn is_mapped(guest: &Guest, entries: u64, base: u64) -> bool {
-    let mut bytes = [0; 8 * PAGES.len()];
-    if guest.memory().read_physical(entries, &mut bytes).is_err() {
-        return false;
-    }
-    let entry = |b: &[u8]| b.iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
-    let all: Vec<u64> = bytes.chunks_exact(8).map(entry).collect();
-    let first = all[0] & ADDRESS & !(PAGE - 1);
-    let ours = all.iter().zip(PAGES).all(|(e, page)| *e == (first + page * PAGE) | ENTRY);
-    ours && guest.memory().translate(base).is_ok_and(|page| page.physical == first)
-}
-
-/// The same of the one beside the interrupt table.
-fn is_beside(guest: &Guest, entry: u64, address: u64) -> bool {
-    let mut bytes = [0; 8];
-    if guest.memory().read_physical(entry, &mut bytes).is_err() {
-        return false;
-    }
-    let now = u64::from_le_bytes(bytes);
-    let physical = now & ADDRESS & !(PAGE - 1);
-    now == physical | ENTRY && guest.memory().translate(address).is_ok_and(|page| page.physical == physical)
 }
 
 /// As the probes counted it in the shared memory.
@@ -490,25 +452,6 @@ fn missed(guest: &Guest, base: u64) -> Result<u64> {
     guest.memory().read(base + CONTROLS as u64, &mut all)?;
     let word = |c: &[u8]| c[MISSED..MISSED + 8].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
     Ok(all.chunks_exact(CONTROL).fold(0, |sum, c| sum.saturating_add(word(c))))
-}
-
-/// Calls that are still open return to where they came from.
-fn restore_returns(guest: &Guest, base: u64) -> Result<usize> {
-    let mut all = vec![0; INSTANCE_COUNT * INSTANCE_SIZE];
-    guest.memory().read(base + INSTANCES as u64, &mut all)?;
-    let mut count = 0;
-    for (n, instance) in all.chunks_exact(INSTANCE_SIZE).enumerate() {
-        let word = |at: usize| instance[at..at + 8].iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
-        let place = word(IN_PLACE);
-        let trampoline = base + (TRAMPOLINES + n * TRAMPOLINE) as u64;
-        if word(IN_STATE) as u32 == IN_ARMED
-            && guest.memory().u64_at(place).is_ok_and(|now| now == trampoline)
-        {
-            guest.memory().write(place, &word(IN_RETURN).to_le_bytes())?;
-            count += 1;
-        }
-    }
-    Ok(count)
 }
 
 /// Unmaps the memory and unplugs the device, once no thread can be in the probes' code. Why not, if so.
@@ -532,7 +475,13 @@ fn remove(guest: &Guest, changes: &[Change]) -> Option<String> {
                 .collect();
             // Calls whose return was about to be taken may have become open after the first look.
             let cleared = super::quiet::wait(guest, &code, Duration::from_secs(3), |gdb| {
-                restore_returns(guest, *base)?;
+                let open = super::returns::restore(guest, *base)?;
+                if open.kept > 0 {
+                    return Err(Error::Unsupported(format!(
+                        "{} calls are open whose return is not found: the guest traces or probes them itself; the probes' code stays mapped",
+                        open.kept
+                    )));
+                }
                 guest.memory().write_physical(*entries, &[0; 8 * PAGES.len()])?;
                 for (entry, _) in &beside {
                     guest.memory().write_physical(*entry, &[0; 8])?;
@@ -554,6 +503,11 @@ fn remove(guest: &Guest, changes: &[Change]) -> Option<String> {
     rest
 }
 
+/// A guest that is stopped gives nothing an address, and lets nothing go.
+fn runs(guest: &Guest) -> Result<bool> {
+    Ok(guest.qmp().command("query-status", json!({}))?["running"].as_bool() == Some(true))
+}
+
 fn unplug(guest: &Guest, number: u32) -> Result<()> {
     let (memory, device) = names(number);
     let gone = |command: &str, id: &str| match guest.qmp().command(command, json!({"id": id})) {
@@ -568,6 +522,12 @@ fn unplug(guest: &Guest, number: u32) -> Result<()> {
         let listed = guest.qmp().command("qom-list", json!({"path": "/machine/peripheral"}))?;
         if !listed.as_array().is_some_and(|a| a.iter().any(|d| d["name"].as_str() == Some(&device))) {
             break;
+        }
+        if !runs(guest)? {
+            return Err(Error::Unsupported(
+                "the guest is stopped and cannot let the shared memory's device go; it stays plugged, unused"
+                    .into(),
+            ));
         }
         if patience.is_over() {
             return Err(Error::Unsupported(

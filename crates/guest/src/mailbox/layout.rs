@@ -109,6 +109,9 @@ pub const IN_SAVED: usize = 32;
 pub const SAVED_MAX: usize = 6;
 /// A bit for each saved value that could not be read.
 pub const IN_UNREAD: usize = IN_SAVED + 8 * SAVED_MAX;
+/// Whose call it is: the task's structure, 0 where that is not known, and its number.
+pub const IN_TASK: usize = IN_UNREAD + 8;
+pub const IN_PID: usize = IN_TASK + 8;
 /// Of them the ones that probes of packets share: a power of two.
 pub const SHARED_FIRST: usize = 2048;
 pub const SHARED_COUNT: usize = 2048;
@@ -153,4 +156,4 @@ const _: () = assert!(INSTANCES + INSTANCE_COUNT * INSTANCE_SIZE <= SHARED_CODE)
 const _: () = assert!(TRAMPOLINES + INSTANCE_COUNT * TRAMPOLINE <= STUBS);
 const _: () = assert!(RING + CELLS * CELL == SIZE);
 const _: () = assert!(SHARED_FIRST + SHARED_COUNT <= INSTANCE_COUNT);
-const _: () = assert!(IN_UNREAD + 4 <= INSTANCE_SIZE);
+const _: () = assert!(IN_PID + 8 <= INSTANCE_SIZE);

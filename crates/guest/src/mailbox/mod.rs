@@ -5,6 +5,7 @@
 //! [`region`] and [`host`] the other end.
 
 pub mod code;
+mod entries;
 pub mod gate;
 pub mod host;
 pub mod install;
@@ -13,6 +14,7 @@ pub mod layout;
 mod patience;
 mod quiet;
 pub mod region;
+mod returns;
 pub mod skb;
 mod skb_code;
 pub mod stub;

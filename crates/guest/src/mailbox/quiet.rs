@@ -80,6 +80,9 @@ impl Layout {
         let mut lowest: HashMap<u64, u64> = HashMap::new();
         for vcpu in 0..guest.vcpus() {
             let r = gdb.registers(vcpu)?;
+            if !r.is_long() {
+                continue;
+            }
             let current = tasks.current(vcpu)?.address;
             let stack = memory.u64_at(current.wrapping_add(self.stack))?;
             if within(r.rip) {

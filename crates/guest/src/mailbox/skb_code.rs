@@ -1,7 +1,7 @@
 //! The code that copies an `sk_buff` into the ring: of entries, of returns, of lists, and each function's own few instructions.
 
 use super::code::{FRAME, OWN_ARGUMENT, OWN_CELL, OWN_END, OWN_HOW, OWN_INSTANCE, OWN_LEFT, OWN_NEXT};
-use super::code::{OWN_PROBE, OWN_SECOND, OWN_TICKET, Place, Shared, live, saved};
+use super::code::{OWN_PROBE, OWN_SECOND, OWN_TICKET, Place, Shared, live, saved, whose};
 use super::layout::*;
 use super::skb::*;
 use super::stub::{Failed, Made, Maker};
@@ -362,6 +362,7 @@ impl Here<'_> {
             a.mov(rax, own(word))?;
             a.mov(qword_ptr(rdx + IN_SAVED + 8 * n), rax)?;
         }
+        whose(a, self.place)?;
         a.lea(r8, qword_ptr(rsp + FRAME + 8))?;
         a.mov(qword_ptr(rdx + IN_PLACE), r8)?;
         a.mov(rax, qword_ptr(r8))?;

@@ -364,6 +364,7 @@ impl Maker<'_> {
             a.set_label(&mut asked)?;
             a.mov(rdx, qword_ptr(rsp + OWN_INSTANCE))?;
         }
+        whose(a, self.place)?;
         a.lea(r8, qword_ptr(rsp + FRAME))?;
         a.mov(qword_ptr(rdx + IN_PLACE), r8)?;
         a.mov(rax, qword_ptr(r8))?;

@@ -57,6 +57,13 @@ impl Memory {
         self.state().kernel
     }
 
+    /// Takes the space of another process, which `registers` are of now.
+    pub fn look_again(&self, registers: &Registers) -> Result<()> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        state.kernel = kernel_space(&state.ram, registers)?.0;
+        Ok(())
+    }
+
     /// `root` is that of tables that live as long as the kernel (`init_top_pgt`).
     pub fn set_kernel_space(&self, space: Space) {
         self.state.write().unwrap_or_else(PoisonError::into_inner).kernel = space;

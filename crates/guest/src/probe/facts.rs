@@ -12,6 +12,8 @@ pub trait Names: Send + Sync {
     fn at(&self, address: u64) -> Option<(String, u64)>;
     /// Of a member, such as `task_struct.pid`, in bytes.
     fn offset(&self, member: &str) -> Option<u64>;
+    /// The structure of the module that has this address, if one has.
+    fn module(&self, address: u64) -> Option<u64>;
 }
 
 /// Those that the guest's kernel has in its own memory, or that the guest was given.
@@ -29,6 +31,10 @@ impl Names for Own {
 
     fn offset(&self, member: &str) -> Option<u64> {
         self.0.symbols().ok()?.offset(member).ok()
+    }
+
+    fn module(&self, address: u64) -> Option<u64> {
+        self.0.symbols().ok()?.module_at(address)
     }
 }
 

@@ -10,6 +10,7 @@ mod packets;
 mod places;
 mod run;
 pub mod spec;
+mod typed;
 
 use crate::error::{Error, Result};
 use crate::guest::Guest;
@@ -265,11 +266,11 @@ impl<'h> Probes<'h> {
 
     /// Where a probe for a function's entry goes: behind the mark of a branch's target.
     pub fn entry(&self, function: u64) -> Result<u64> {
-        places::entry(self.guest.memory(), function)
+        places::entry(&|from, to| self.installed.code(from, to), function)
     }
 
     pub fn register(&mut self, probe: Xp<'h>) -> Result<Handle> {
-        let (displaced, at_entry) = places::site(self.guest.memory(), self.names.as_ref(), probe.address)?;
+        let (displaced, at_entry) = self.site(probe.address)?;
         if self.probes.iter().any(|p| p.live && p.address == probe.address) {
             return Err(Error::Unsupported(format!("there is a probe at {:#x} already", probe.address)));
         }
@@ -321,7 +322,7 @@ impl<'h> Probes<'h> {
     }
 
     pub fn register_return(&mut self, probe: Xrp<'h>) -> Result<Handle> {
-        let (displaced, at_entry) = places::site(self.guest.memory(), self.names.as_ref(), probe.address)?;
+        let (displaced, at_entry) = self.site(probe.address)?;
         self.is_free(probe.address, at_entry)?;
         let count =
             if probe.maxactive == 0 { (2 * self.guest.vcpus() as usize).max(32) } else { probe.maxactive };
@@ -410,7 +411,16 @@ impl<'h> Probes<'h> {
 
     /// Takes the probe out of the guest. Open calls of a return probe end without it.
     pub fn unregister(&mut self, probe: Handle) -> Result<()> {
+        self.has(probe)?;
         self.unregister_all(&[probe])
+    }
+
+    /// An error: none that is registered has this number.
+    pub fn has(&self, probe: Handle) -> Result<()> {
+        match self.probes.iter().any(|p| p.live && p.of == probe) {
+            true => Ok(()),
+            false => Err(Error::Unsupported(format!("there is no probe {}", probe.0 as i32))),
+        }
     }
 
     pub fn unregister_all(&mut self, probes: &[Handle]) -> Result<()> {
@@ -433,15 +443,18 @@ impl<'h> Probes<'h> {
         self.switch(probe, false);
     }
 
-    /// What became of a probe's hits; of one with two parts both together.
+    /// What became of a probe's hits; of one with two parts both together. Before and after an instruction is one hit, of which each part may be missed.
     pub fn counts(&self, probe: Handle) -> Counts {
-        let ids =
-            self.probes.iter().enumerate().filter(|(_, p)| p.of == probe && p.of.0 != 0).map(|(id, _)| id);
-        ids.map(|id| self.host.counts(id)).fold(Counts::default(), |a, b| Counts {
-            hits: a.hits + b.hits,
-            lost: a.lost + b.lost,
-            missed: a.missed + b.missed,
-            no_return: a.no_return + b.no_return,
+        let parts = self.probes.iter().enumerate().filter(|(_, p)| p.of == probe && p.of.0 != 0);
+        parts.fold(Counts::default(), |a, (id, part)| {
+            let b = self.host.counts(id);
+            let again = part.after && part.instances.is_empty();
+            Counts {
+                hits: a.hits + if again { 0 } else { b.hits },
+                lost: a.lost + b.lost,
+                missed: a.missed + b.missed,
+                no_return: a.no_return + b.no_return,
+            }
         })
     }
 
@@ -458,6 +471,17 @@ impl<'h> Probes<'h> {
         symbols.unloaded(self.guest().memory(), &live, is_there).into_iter().map(str::to_owned).collect()
     }
 
+    /// Places of probes at which the guest has put code of its own since, as its own probes and its tracer do, and that are in no module that it unloaded: calls
+    /// since are no hits.
+    pub fn changed(&self) -> Vec<String> {
+        let Ok(symbols) = self.guest().symbols() else { return Vec::new() };
+        let changed = self.installed.changed();
+        let unloaded = symbols.unloaded(self.guest().memory(), &changed, |_| false);
+        let of_kernel =
+            |a: &u64| symbols.at(*a).is_none_or(|(s, _)| s.module.is_none_or(|m| !unloaded.contains(&m)));
+        changed.into_iter().filter(of_kernel).map(|a| symbols.name(a)).collect()
+    }
+
     /// Takes everything out of the guest. What had to stay, if so.
     pub fn remove(self) -> Result<Option<String>> {
         self.installed.remove()
@@ -469,6 +493,12 @@ impl<'h> Probes<'h> {
                 self.installed.region.set32(CONTROLS + id * CONTROL + ENABLED, u32::from(on));
             }
         }
+    }
+
+    /// What is displaced at an address, and whether a function begins there.
+    fn site(&self, address: u64) -> Result<(Displaced, bool)> {
+        let own = |from, to: &mut [u8]| self.installed.code(from, to);
+        places::site(self.guest.memory(), &own, self.names.as_ref(), address)
     }
 
     /// May the return of the function that begins here be probed?

@@ -63,7 +63,7 @@ impl<'h> Probes<'h> {
         let Some(code) = self.hits.as_ref().map(|h| h.code) else {
             return Err(Error::Unsupported("nobody takes packets".into()));
         };
-        let (displaced, at_entry) = places::site(self.guest.memory(), self.names.as_ref(), address)?;
+        let (displaced, at_entry) = self.site(address)?;
         self.is_free(address, at_entry)?;
         let id = self.room(1)?;
         let handle = Handle(id as u32);

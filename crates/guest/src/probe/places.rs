@@ -37,10 +37,24 @@ const TABLES: [(&str, &str, u64, &str); 3] = [
         "the instruction may fault, and the kernel looks for its address then",
     ),
 ];
+/// The same of a module, by members of its structure: the table, how many entries it has, and so on.
+const MODULE_TABLES: [(&str, &str, u64, &str); 3] = [
+    ("jump_entries", "num_jump_entries", TABLES[0].2, TABLES[0].3),
+    ("static_call_sites", "num_static_call_sites", TABLES[1].2, TABLES[1].3),
+    ("extable", "num_exentries", TABLES[2].2, TABLES[2].3),
+];
+/// Where the part begins, its bytes, and why.
+const MODULE_PARTS: [(&str, &str, &str); 2] = [
+    ("noinstr_text_start", "noinstr_text_size", PARTS[1].2),
+    ("kprobes_text_start", "kprobes_text_size", PARTS[2].2),
+];
 const MOST: u64 = 1 << 20;
 
+/// Reads the guest's own code, without the probes that are in it.
+pub type Code<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<()>;
+
 /// The instruction at `address`, if something can take its place; and whether a function begins there.
-pub fn site(memory: &Memory, names: &dyn Names, address: u64) -> Result<(Displaced, bool)> {
+pub fn site(memory: &Memory, own: Code, names: &dyn Names, address: u64) -> Result<(Displaced, bool)> {
     let refuse = |why: String| Error::Unsupported(format!("no probe at {}: {why}", name(names, address)));
     let Some((_, start)) = names.at(address) else {
         return Err(refuse("no function is known there".into()));
@@ -54,19 +68,42 @@ pub fn site(memory: &Memory, names: &dyn Names, address: u64) -> Result<(Displac
     }
     // Decoded from the function's beginning, the address has to come up.
     let mut code = vec![0; (address - start).min(1 << 16) as usize + 15];
-    if memory.read(start, &mut code).is_err() {
+    if own(start, &mut code).is_err() {
         code.truncate((address - start) as usize + 1);
-        memory.read(start, &mut code)?;
+        own(start, &mut code)?;
     }
     let entry = entry_in(start, &code);
     starts_at(start, &code, address).map_err(|e| refuse(e.to_string()))?;
     let displaced =
         Displaced::decode(address, &code[(address - start) as usize..]).map_err(|e| refuse(e.to_string()))?;
+    let touched = (address, displaced.next());
     for (from, to, size, why) in TABLES {
         if let (Some(from), Some(to)) = (names.address(from), names.address(to))
-            && listed(memory, from, to, size, address, displaced.next())?
+            && listed(memory, from, to.saturating_sub(from) / size, size, touched)?
         {
             return Err(refuse(why.into()));
+        }
+    }
+    if let Some(module) = names.module(address) {
+        let member = |name: &str| names.offset(&format!("module.{name}")).map(|o| module.wrapping_add(o));
+        // What a kernel has not been built with has no member.
+        let part = |from: &str, count: &str| -> Result<Option<(u64, u64)>> {
+            let (Some(from), Some(count)) = (member(from), member(count)) else { return Ok(None) };
+            Ok(Some((memory.u64_at(from)?, memory.u32_at(count)?.into())))
+        };
+        for (from, bytes, why) in MODULE_PARTS {
+            if let Some((from, bytes)) = part(from, bytes)?
+                && address.checked_sub(from).is_some_and(|o| o < bytes)
+            {
+                return Err(refuse(why.into()));
+            }
+        }
+        for (table, count, size, why) in MODULE_TABLES {
+            if let Some((table, count)) = part(table, count)?
+                && listed(memory, table, count, size, touched)?
+            {
+                return Err(refuse(why.into()));
+            }
         }
     }
     Ok((displaced, address == entry))
@@ -77,9 +114,9 @@ pub fn site(memory: &Memory, names: &dyn Names, address: u64) -> Result<(Displac
 const MARKS: [[u8; 4]; 3] = [[0xf3, 0x0f, 0x1e, 0xfa], [0x66, 0x0f, 0x1f, 0x00], [0x0f, 0x1f, 0x40, 0xd6]];
 
 /// Behind the mark of a branch's target, if the function has it.
-pub fn entry(memory: &Memory, function: u64) -> Result<u64> {
+pub fn entry(own: Code, function: u64) -> Result<u64> {
     let mut code = [0; 4];
-    memory.read(function, &mut code)?;
+    own(function, &mut code)?;
     Ok(entry_in(function, &code))
 }
 
@@ -96,8 +133,10 @@ fn name(names: &dyn Names, address: u64) -> String {
 }
 
 /// Is a place between `from` and `to` in one of the kernel's tables?
-fn listed(memory: &Memory, table: u64, end: u64, size: u64, from: u64, to: u64) -> Result<bool> {
-    let entries = end.saturating_sub(table) / size;
+fn listed(memory: &Memory, table: u64, entries: u64, size: u64, (from, to): (u64, u64)) -> Result<bool> {
+    if entries == 0 {
+        return Ok(false);
+    }
     let mut bytes = vec![0; (entries.min(MOST) * size) as usize];
     memory.read(table, &mut bytes)?;
     Ok(bytes.chunks_exact(size as usize).enumerate().any(|(n, entry)| {

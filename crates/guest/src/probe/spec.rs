@@ -24,43 +24,57 @@ use crate::x86::Register;
 const TEXT: usize = 96;
 /// Where the arguments of a system call are in the registers that its function is given.
 const SYSTEM_CALL: [i32; 6] = [112, 104, 96, 56, 72, 64];
+const SYSTEM_CALL_OF_32: [i32; 6] = [40, 88, 96, 104, 112, 32];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum From {
+pub(super) enum From {
     Register(Register),
     /// A variable, or an address in hexadecimal digits.
     Variable(String),
-    SystemCall(usize),
+    SystemCall {
+        n: usize,
+        of_32: bool,
+    },
     Task,
     Pid(&'static str),
     Return,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+pub(super) enum Format {
     Auto,
     Text,
     Hex,
-    Number { width: u8, signed: bool },
+    Number {
+        width: u8,
+        signed: bool,
+    },
+    /// By its type. One without a sign may be a mask; of 64 bits it may be an address, or an error.
+    Typed {
+        width: u8,
+        signed: bool,
+    },
+    /// The function returns nothing.
+    Nothing,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Term {
-    name: String,
-    from: From,
-    members: Vec<String>,
-    format: Format,
+pub(super) struct Term {
+    pub(super) name: String,
+    pub(super) from: From,
+    pub(super) members: Vec<String>,
+    pub(super) format: Format,
 }
 
 /// A line, understood but for names of the guest's kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
-    place: String,
+    pub(super) place: String,
     count: bool,
     returns: bool,
     duration: bool,
-    terms: Vec<Term>,
-    conditions: Vec<(Term, Compare, i64)>,
+    pub(super) terms: Vec<Term>,
+    pub(super) conditions: Vec<(Term, Compare, i64)>,
 }
 
 /// What [`Spec::outside`] says.
@@ -96,10 +110,14 @@ impl Field {
         };
         match self.format {
             Format::Hex => Shown::Hex(value),
-            Format::Number { signed: true, .. } => Shown::Number((value as i64).into()),
+            Format::Nothing => Shown::Unread,
+            Format::Number { signed: true, .. } | Format::Typed { signed: true, .. } => {
+                Shown::Number((value as i64).into())
+            }
             Format::Number { .. } => Shown::Number(value.into()),
             // Small ones, and small negative ones of 32 or 64 bits, are numbers; others look like addresses and masks.
             _ if value <= 0x7fff_ffff => Shown::Number(value.into()),
+            Format::Typed { width: ..8, .. } => Shown::Hex(value),
             _ if value >> 32 == 0 && value as u32 >= 0xffff_f000 => {
                 Shown::Number((value as u32 as i32).into())
             }
@@ -113,7 +131,7 @@ fn digits(text: &str) -> Option<u64> {
     text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |h| u64::from_str_radix(h, 16).ok())
 }
 
-fn wrong(what: impl std::fmt::Display) -> Error {
+pub(super) fn wrong(what: impl std::fmt::Display) -> Error {
     Error::Unsupported(what.to_string())
 }
 
@@ -250,7 +268,7 @@ impl Spec {
         mine.map(|(t, compare, with)| {
             let mut value = t.value(symbols)?;
             value.signed |= *with < 0;
-            if t.from == From::Return && t.format == Format::Auto {
+            if t.from == From::Return && t.format == Format::Auto || t.is_int(*with) {
                 (value.width, value.signed) = (4, true);
             }
             Ok(Condition { value, compare: *compare, with: *with as u64 })
@@ -295,7 +313,7 @@ impl Term {
             _ if base.len() > 1 && base.starts_with('@') => From::Variable(base[1..].to_owned()),
             _ => match (argument("arg"), argument("sys"), Register::by_name(base)) {
                 (Some(n), ..) => From::Register(Register::argument(n - 1).unwrap_or(Register::Rdi)),
-                (_, Some(n), _) => From::SystemCall(n - 1),
+                (_, Some(n), _) => From::SystemCall { n: n - 1, of_32: false },
                 (_, _, Some(register)) => From::Register(register),
                 _ => {
                     return Err(wrong(format!(
@@ -338,7 +356,12 @@ impl Term {
     fn value(&self, symbols: &Symbols) -> Result<Value> {
         let mut value = match &self.from {
             From::Register(register) => Value::register(*register),
-            From::SystemCall(n) => Value { steps: vec![SYSTEM_CALL[*n]], ..Value::register(Register::Rdi) },
+            From::SystemCall { n, of_32: false } => {
+                Value { steps: vec![SYSTEM_CALL[*n]], ..Value::register(Register::Rdi) }
+            }
+            From::SystemCall { n, of_32: true } => {
+                Value { steps: vec![SYSTEM_CALL_OF_32[*n]], width: 4, ..Value::register(Register::Rdi) }
+            }
             From::Task | From::Pid(_) => Value::of(Base::Task),
             From::Variable(name) => {
                 Value { steps: vec![0], ..Value::of(Base::Address(symbols.parse(name)?)) }
@@ -383,7 +406,7 @@ impl Term {
                 }
             };
         }
-        if let Format::Number { width, signed } = self.format {
+        if let Format::Number { width, signed } | Format::Typed { width, signed } = self.format {
             (value.width, value.signed) = (width, signed);
         }
         Ok(value)
@@ -465,6 +488,12 @@ mod tests {
         assert_eq!(show(Format::Auto, 0xffff_fffe), Shown::Number(-2));
         assert_eq!(show(Format::Auto, -2i64 as u64), Shown::Number(-2));
         assert_eq!(show(Format::Auto, 0xffff_8880_0000_0000), Shown::Hex(0xffff_8880_0000_0000));
+        // By its type: without a sign, or a large number below zero.
+        let typed = |width, signed| Format::Typed { width, signed };
+        assert_eq!(show(typed(4, false), 0xffff_ffff), Shown::Hex(0xffff_ffff));
+        assert_eq!(show(typed(8, false), -2i64 as u64), Shown::Number(-2));
+        assert_eq!(show(typed(4, true), -1_000_000i64 as u64), Shown::Number(-1_000_000));
+        assert_eq!(show(Format::Nothing, 7), Shown::Unread);
         assert_eq!(show(Format::Hex, 16), Shown::Hex(16));
         assert_eq!(
             show(Format::Number { width: 8, signed: false }, u64::MAX),

@@ -8,6 +8,7 @@ pub mod kallsyms;
 pub mod lines;
 mod modules;
 pub mod table;
+mod types;
 
 use crate::error::{Error, Result};
 use crate::memory::{Memory, Space};
@@ -22,6 +23,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 pub use table::{Builder, Symbol, Table};
+pub use types::{Function, Kind};
 
 /// A banner that is longer is cut.
 const BANNER: usize = 512;
@@ -38,6 +40,7 @@ pub struct Field {
     /// Of a bit field: how many bits from there on, and which is the first. No bits: a whole number.
     pub shift: u8,
     pub bits: u8,
+    pub kind: Kind,
 }
 
 /// Where something is that was named.
@@ -198,6 +201,11 @@ impl Symbols {
         modules::read(memory, self.btf.as_ref()?, self.address("modules")?, None).ok()
     }
 
+    /// The structure of the module whose code or data an address is.
+    pub fn module_at(&self, address: u64) -> Option<u64> {
+        self.modules.iter().find(|m| m.contains(address)).map(|m| m.at)
+    }
+
     /// The code that was at an address outside the kernel's image is none of these modules': it went with its own.
     pub(crate) fn is_gone(&self, address: u64, now: &[Module]) -> bool {
         !(self.base..self.end).contains(&address) && !now.iter().any(|m| m.contains(address))
@@ -326,6 +334,7 @@ impl Symbols {
             inside: matches!(kind, kind::ARRAY | kind::STRUCT | kind::UNION),
             shift: (field.bit_offset % 8) as u8,
             bits: field.bits,
+            kind: types::kind_of(btf, id),
         })
     }
 

@@ -218,6 +218,8 @@ fn outside(
         symbols.debug_file(path, memory)?;
     }
     let places: Vec<Place> = specs.iter().map(|s| symbols.place(s.place())).collect::<Result<_, _>>()?;
+    let specs: Vec<Spec> =
+        specs.iter().zip(&places).map(|(s, at)| s.clone().typed(symbols, at)).collect::<Result<_, _>>()?;
     let stop = Arc::new(AtomicBool::new(false));
     let shown = Rc::new(RefCell::new(Printer {
         out,
@@ -324,6 +326,8 @@ fn begin<'a>(
     }
     let symbols = guest.symbols()?;
     let places: Vec<Place> = specs.iter().map(|s| symbols.place(s.place())).collect::<Result<_, _>>()?;
+    let specs: Vec<Spec> =
+        specs.iter().zip(&places).map(|(s, at)| s.clone().typed(symbols, at)).collect::<Result<_, _>>()?;
     let all: Vec<_> =
         specs.iter().zip(&places).map(|(s, at)| Probed::of(s, at, symbols, s.returns())).collect();
     all.iter().filter_map(|p| p.borrow().one_of_several()).for_each(|words| out.say(&words));
@@ -391,6 +395,11 @@ fn finish(
             out.say(&format!("{name} was set back to a snapshot from before; its probes are gone"))
         }
         Ended::Stopped | Ended::Time => {
+            for place in probes.changed() {
+                out.say(&format!(
+                    "{name} has changed the code at {place} meanwhile, for a probe or tracer of its own: calls since may not be counted"
+                ));
+            }
             for module in probes.unloaded() {
                 out.say(&format!(
                     "{name} has unloaded the module {module} meanwhile, and its probes with it: calls since are not counted"
