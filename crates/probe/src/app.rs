@@ -6,7 +6,7 @@ mod settings;
 mod sockets;
 
 use crate::btf::{Btf, kind};
-use crate::plan::drops_have_sockets;
+use crate::plan::{drops_have_sockets, retransmit_has_error};
 use kpat_model::Crossing;
 pub use settings::{Settings, States};
 pub use sockets::{Addresses, Sockets, Wish};
@@ -118,6 +118,7 @@ pub struct Chosen {
     pub left_out: Vec<(String, String)>,
     /// Datagrams are counted where they enter their socket's queue, not when the socket says that it can be read.
     pub datagrams_by_function: bool,
+    pub retransmit_has_error: bool,
 }
 
 /// `functions`: functions may be probed (fentry is offered). `one_thread` kernels without BTF have refused before.
@@ -141,6 +142,7 @@ pub fn choose(vmlinux: &Btf, functions: bool) -> Chosen {
             Some(reason) => out.left_out.push((s.at.to_string(), reason.to_string())),
         }
     }
+    out.retransmit_has_error = retransmit_has_error(vmlinux);
     out.datagrams_by_function = out.sources.iter().any(|s| s.program == "f9___udp_enqueue_schedule_skb");
     out
 }

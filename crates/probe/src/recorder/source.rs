@@ -78,7 +78,10 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
     }
     if let Some(a) = &options.application {
         let (decision, tracepoints, chosen) = plan::decide_app()?;
-        let constants = vec![("datagrams_by_function", u64::from(chosen.datagrams_by_function))];
+        let constants = vec![
+            ("datagrams_by_function", u64::from(chosen.datagrams_by_function)),
+            ("retransmit_has_error", u64::from(chosen.retransmit_has_error)),
+        ];
         let application = Some(a.clone());
         all.push(Decided {
             side: Side::Application,
