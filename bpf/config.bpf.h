@@ -25,6 +25,20 @@ const volatile u32 own_tgid = 0;
 /* A function that receives 802.11 frames is probed. */
 const volatile u32 air_watch = 0;
 
+/* The tracepoint tcp_retransmit_skb is passed, too, where sending failed, and its third argument is the error. */
+const volatile u32 retransmit_has_error = 0;
+
+/*
+ * Errors of include/uapi/asm-generic/errno*.h with which __tcp_retransmit_skb (net/ipv4/tcp_output.c) gives up before there is a segment: it still lies in
+ * a queue of this host (EBUSY), the window is shut (EAGAIN), no memory, nothing to send (EINVAL), no route. What a firewall or a queue drops was sent.
+ */
+static __always_inline bool nothing_sent(u64 *ctx)
+{
+	s32 error = retransmit_has_error ? (s32)ctx[2] : 0;
+
+	return error == -16 || error == -11 || error == -12 || error == -22 || error == -113;
+}
+
 /* A card stamps what it receives. */
 const volatile u32 stamp_watch = 0;
 

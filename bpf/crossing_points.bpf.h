@@ -120,7 +120,7 @@ AT("tp_btf/tcp_probe", t8_tcp_probe)
 	return 0;
 }
 
-/* (sk, skb, ...); the segment lies in the write queue, its first number in the socket's own part of the skb */
+/* (sk, skb, error); the segment lies in the write queue, its first number in the socket's own part of the skb */
 AT("tp_btf/tcp_retransmit_skb", t11_tcp_retransmit_skb)
 {
 	struct sock *sk = (struct sock *)ctx[0];
@@ -132,7 +132,7 @@ AT("tp_btf/tcp_retransmit_skb", t11_tcp_retransmit_skb)
 		return 0;
 	a.now = bpf_ktime_get_boot_ns();
 	acked_meanwhile(e, sk, a.now);
-	if (CROSSING_MODE(KP_X_RETRANSMIT))
+	if (CROSSING_MODE(KP_X_RETRANSMIT) && !nothing_sent(ctx))
 		cross(KP_X_RETRANSMIT, e->cookie, a.now, packed(skb_read(skb, len), segments_of((struct sk_buff *)skb, skb_head(skb))), tcp_cb(skb, seq));
 	if (TCP_STATE_MODE)
 		say_tcp(sk, e, &a, KP_X_RETRANSMIT);

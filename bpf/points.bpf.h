@@ -225,7 +225,7 @@ static __always_inline u64 sock_ports(struct sock *sk)
 	return (u64)kread(sk, __sk_common.skc_num) << 16 | swap16(kread(sk, __sk_common.skc_dport));
 }
 
-/* (sk, skb, ...) */
+/* (sk, skb, error) */
 SEC("raw_tp/tcp_retransmit_skb")
 int event_1_tcp_retransmit_skb(u64 *ctx)
 {
@@ -234,7 +234,7 @@ int event_1_tcp_retransmit_skb(u64 *ctx)
 	struct kp_ring_ctl *ctl;
 	struct where w;
 
-	if (!EVENT_MODE(1) || !sock_place(sk, &w))
+	if (!EVENT_MODE(1) || nothing_sent(ctx) || !sock_place(sk, &w))
 		return 0;
 	ctl = ring_ctl();
 	if (!ctl)

@@ -75,9 +75,8 @@ pub(crate) struct Range {
     start: u64,
     end: u64,
     offset: u64,
-    /// Device and inode, as text; empty: the build id is known.
+    /// Device and inode, as text.
     file: String,
-    build_id: Vec<u8>,
     /// As the process sees it; empty: no file.
     pub path: String,
 }
@@ -148,10 +147,11 @@ impl Mappings {
             self.forget(process);
         }
         let version = space.as_ref().map_or(0, |s| s.version);
-        let ranges = ranges_at(pid, at, space);
+        let line = self.spaces.line(pid, at);
+        let ranges = ranges_at(&line, at, space);
         let before = self.known.get(&pid).map_or_else(Vec::new, |p| p.ranges.clone());
         for r in ranges.iter().filter(|r| !r.path.is_empty() && !before.contains(r)) {
-            let build_id = if r.path.starts_with('/') { self.build_id(pid, r) } else { Vec::new() };
+            let build_id = if r.path.starts_with('/') { self.build_id(&line, r) } else { Vec::new() };
             new.push(Mapping {
                 at,
                 process: process.0,
@@ -178,19 +178,13 @@ impl Mappings {
         (known.looked, known.version, known.ranges) = (looked, version, ranges);
     }
 
-    fn build_id(&mut self, process: u32, r: &Range) -> Vec<u8> {
-        if !r.build_id.is_empty() {
-            return r.build_id.clone();
-        }
+    /// `line`: the process and its parents.
+    fn build_id(&mut self, line: &[u32], r: &Range) -> Vec<u8> {
         if let Some(id) = self.build_ids.get(&r.file) {
             return id.clone();
         }
-        // The mapping itself, for the path may be another file by now, or of another root.
-        let mapped = File::open(format!("/proc/{process}/map_files/{:x}-{:x}", r.start, r.end));
-        let file = mapped.or_else(|_| sys::open_regular(&format!("/proc/{process}/root{}", r.path), 0));
-        // Of a process that is gone: the file with its path here, if it is that one.
-        let file = file.or_else(|_| sys::open_regular(&r.path, 0).and_then(|f| same_file(f, &r.file)));
-        let id = file.and_then(|mut f| build_id(&mut f)).unwrap_or_default();
+        let Some(mut file) = file_of(line, r) else { return Vec::new() };
+        let id = build_id(&mut file).unwrap_or_default();
         if self.build_ids.len() >= MOST {
             self.build_ids.clear();
         }
@@ -200,28 +194,32 @@ impl Mappings {
 }
 
 /// What a process could run then, of which the kernel has said this.
-fn ranges_at(pid: u32, at: BootNs, space: Option<Space>) -> Vec<Range> {
+fn ranges_at(line: &[u32], at: BootNs, space: Option<Space>) -> Vec<Range> {
     let Some(space) = space else {
-        return if is_there(pid, at) { of(pid) } else { Vec::new() };
+        return line.first().filter(|p| is_there(**p, at)).map_or_else(Vec::new, |p| of(*p));
     };
     let said = space.ranges.iter().map(Range::of_said);
     if space.is_whole {
         return said.collect();
     }
     // A fork has its parent's, as long as it did not execute anything; of both only what is there now is known.
-    let there = [Some(pid), space.parent].into_iter().flatten().find(|p| is_there(*p, at));
-    let mut all = there.map_or_else(Vec::new, of);
+    let there = line.iter().take(2).find(|p| is_there(**p, at));
+    let mut all = there.map_or_else(Vec::new, |p| of(*p));
     for r in said.filter(|r| !all.iter().any(|a| (a.start, a.end) == (r.start, r.end))).collect::<Vec<_>>() {
         all.push(r);
     }
     all
 }
 
-/// The file, if it has this device and inode.
-fn same_file(file: File, wanted: &str) -> std::io::Result<File> {
-    let of = file.metadata()?;
-    let is = format!("{:02x}:{:02x} {}", libc::major(of.dev()), libc::minor(of.dev()), of.ino());
-    if is == wanted { Ok(file) } else { Err(std::io::Error::other("another file")) }
+/// The mapping itself, for the path may be another file by now, or of another root; of a process that is gone its parents' roots have it, or this one.
+fn file_of(line: &[u32], r: &Range) -> Option<File> {
+    let mapped = line.first().map(|p| File::open(format!("/proc/{p}/map_files/{:x}-{:x}", r.start, r.end)));
+    let roots = line.iter().map(|p| format!("/proc/{p}/root")).chain([String::new()]);
+    let by_path = roots.map(|root| sys::open_regular(&format!("{root}{}", r.path), 0));
+    // Layers of file systems have numbers of devices of their own: the path and the inode are enough.
+    let inode = r.file.split(' ').nth(1);
+    let is_it = |f: &File| f.metadata().is_ok_and(|m| Some(m.ino().to_string().as_str()) == inode);
+    mapped.into_iter().chain(by_path).flatten().find(is_it)
 }
 
 /// Did the process that has this id now run at that time, and not one that had it before?
@@ -246,7 +244,7 @@ fn executable(text: &str) -> Vec<Range> {
         let (device, inode) = (words.next()?, words.next()?);
         let path = words.next().unwrap_or("").trim_start();
         let path = of_file(path.strip_suffix(" (deleted)").unwrap_or(path));
-        let (file, build_id) = (format!("{device} {inode}"), Vec::new());
+        let file = format!("{device} {inode}");
         access.contains('x').then_some(Range {
             start: hex(start)?,
             end: hex(end)?,
@@ -267,8 +265,8 @@ fn of_file(path: &str) -> String {
 
 impl Range {
     fn of_said(m: &sideband::Mapped) -> Range {
-        let (file, build_id) = (m.file.clone(), m.build_id.clone());
-        Range { start: m.start, end: m.end, offset: m.offset, file, build_id, path: of_file(&m.path) }
+        let (file, path) = (m.file.clone(), of_file(&m.path));
+        Range { start: m.start, end: m.end, offset: m.offset, file, path }
     }
 
     fn has(&self, address: u64) -> bool {

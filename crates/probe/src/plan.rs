@@ -28,7 +28,7 @@ mod table;
 mod unmet;
 mod within;
 
-pub(crate) use points::drops_have_sockets;
+pub(crate) use points::{drops_have_sockets, retransmit_has_error};
 
 pub use networks::decide_wifi;
 pub use often::{clone_cookies, often};

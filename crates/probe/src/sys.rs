@@ -242,7 +242,7 @@ pub fn perf_software(event: u64, cpu: u32) -> io::Result<OwnedFd> {
 }
 
 /// What [`crate::mappings`] reads: changes of the address spaces of what runs on this CPU, in time since boot.
-pub fn address_spaces(cpu: u32, build_ids: bool) -> io::Result<OwnedFd> {
+pub fn address_spaces(cpu: u32) -> io::Result<OwnedFd> {
     const SOFTWARE: u32 = 1;
     const DUMMY: u32 = 9;
     const BOOTTIME: u32 = 7;
@@ -254,7 +254,7 @@ pub fn address_spaces(cpu: u32, build_ids: bool) -> io::Result<OwnedFd> {
     attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
     attr[8..12].copy_from_slice(&DUMMY.to_ne_bytes());
     attr[24..32].copy_from_slice(&SAMPLE_TIME.to_ne_bytes());
-    attr[40..48].copy_from_slice(&(CHANGES | u64::from(build_ids) << 34).to_ne_bytes());
+    attr[40..48].copy_from_slice(&CHANGES.to_ne_bytes());
     attr[92..96].copy_from_slice(&BOOTTIME.to_ne_bytes());
     // SAFETY: attr is 128 bytes as its size field says.
     let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, 8u64) };

@@ -3,11 +3,12 @@
 
 use crate::info::Info;
 use kpat_model::LossCause;
+use kpat_store::tables::LossRow;
 
 /// One way in which something can be missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustPart {
-    /// Machine word: `packets`, `records`, `frames`, `matches`, `file`, `ends`.
+    /// Machine word: `packets`, `records`, `whole`, `frames`, `matches`, `file`, `ends`.
     pub part: &'static str,
     /// What is there, of what should be.
     pub good: u64,
@@ -53,6 +54,18 @@ fn part(part: &'static str, good: u64, all: u64, words: String) -> TrustPart {
     TrustPart { part, good: good.min(all), all, words }
 }
 
+/// Records that are not there, and what could not be read of those that are. That the flight recorder keeps the last seconds only is what it is for; damage is
+/// counted in bytes.
+fn missing(losses: &[LossRow]) -> (u64, u64) {
+    let of = |causes: &[LossCause], l: &LossRow| causes.iter().any(|c| *c as i32 == l.cause);
+    let sum = |those: &dyn Fn(&LossRow) -> bool| -> u64 {
+        losses.iter().filter(|l| those(l)).map(|l| l.count.unsigned_abs()).sum()
+    };
+    let unread = [LossCause::ReadFault];
+    let other = [LossCause::Evicted, LossCause::Damaged, LossCause::ReadFault];
+    (sum(&|l| !of(&other, l)), sum(&|l| of(&unread, l)))
+}
+
 impl Info {
     fn counted(&self, key: &str) -> Option<u64> {
         self.provenance.iter().find(|p| p.key == key).and_then(|p| p.value.parse().ok())
@@ -77,15 +90,17 @@ impl Info {
             };
             parts.push(part("packets", explained, packets, words));
         }
-        // That the flight recorder keeps the last seconds only is what it is for; damage is counted in bytes.
-        let other = [LossCause::Evicted as i32, LossCause::Damaged as i32];
-        let lost: u64 =
-            self.losses.iter().filter(|l| !other.contains(&l.cause)).map(|l| l.count.unsigned_abs()).sum();
+        let (lost, unread) = missing(&self.losses);
         let all = |records: &u64| records.saturating_add(lost);
         if let Some(records) = self.counted("records").filter(|r| all(r) > 0) {
             let all = all(&records);
             let words = format!("of the records are there, {lost} of {all} were lost");
             parts.push(part("records", records, all, words));
+        }
+        if let Some(records) = self.counted("records").filter(|r| *r > 0 && unread > 0) {
+            let words =
+                format!("of the records are whole, {unread} of {records} lack what could not be read");
+            parts.push(part("whole", records.saturating_sub(unread), records, words));
         }
         let frames: u64 = self.interfaces.iter().map(|i| i.frames.unsigned_abs()).sum();
         let matched: u64 = self.interfaces.iter().map(|i| i.matched.unsigned_abs()).sum();
@@ -114,5 +129,17 @@ impl Info {
             parts.push(part("ends", packets.saturating_sub(late), packets, words));
         }
         Trust { parts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_lacks_bytes_is_there() {
+        let loss = |cause: LossCause, count| LossRow { cause: cause as i32, count, ..LossRow::default() };
+        let all = [loss(LossCause::ReadFault, 4), loss(LossCause::RingFull, 2), loss(LossCause::Evicted, 7)];
+        assert_eq!(missing(&all), (2, 4));
     }
 }

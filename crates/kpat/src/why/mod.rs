@@ -82,6 +82,12 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     })?;
     out.clear_progress();
     let Some(found) = found else {
+        if let Some(own) = socket.mptcp_socket {
+            bail!(
+                "socket {} is a connection below MPTCP: what was written is in the calls of socket {own} (kpat app --socket {own}), and which connection carried it is not recorded",
+                socket.socket_id
+            );
+        }
         let ends = if socket.proto == TCP { "neither end of the connection of" } else { "no call of" };
         bail!("{ends} socket {} has a write in the log", socket.socket_id)
     };

@@ -162,8 +162,13 @@ fn more(logs: &[OfDevice], w: &Why, first: &Sum) -> Vec<String> {
         Stage::Queue if w.fq_paces => Some("fq paces this socket there".to_owned()),
         _ => None,
     };
-    one.into_iter().collect()
+    let waits =
+        w.waited.as_ref().filter(|w| first.stage == Stage::CongestionWindow && w.ns >= LONG_NS).map(waited);
+    one.into_iter().chain(waits).collect()
 }
+
+/// In a queue of the path so long, a packet keeps the congestion window full.
+const LONG_NS: i64 = 1_000_000;
 
 /// Where the time between driver and device went, in the packet that had most of it.
 fn waited(w: &Waited) -> String {
@@ -213,7 +218,7 @@ fn meanwhile(logs: &[OfDevice], w: &Why, m: &Meanwhile) -> String {
     let (_, far) = app::ends(s);
     let shows = if app::protocol(s.proto) == "TCP" { "kpat why" } else { "kpat app --socket" };
     format!(
-        "{process} itself waited for an answer {} of the {} that it took to give one, on socket {} to {}: {shows} {}",
+        "{process} itself waited for an answer {} of the {} in which it owed one, on socket {} to {}: {shows} {}",
         duration(m.ns),
         duration(m.of_ns),
         s.socket_id,

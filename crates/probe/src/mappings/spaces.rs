@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 /// Of a process so many programs are remembered that it ran one after the other, and of its id so many processes.
 const MOST_OF_ONE: usize = 4;
+/// So many generations.
+const MOST_PARENTS: usize = 8;
 /// Processes that ended are remembered until so many have.
 const MOST_ENDED: usize = 2048;
 /// Ranges of one program; of a compiler's that maps more the newest.
@@ -27,7 +29,7 @@ pub struct Space {
     since: BootNs,
     /// All of it is known, for it began while we listened.
     pub is_whole: bool,
-    /// Whose ranges a fork has that is not.
+    /// Whose fork the process was.
     pub parent: Option<u32>,
     /// In the order in which they came: of two at one address the later one counts.
     pub ranges: Arc<Vec<Mapped>>,
@@ -52,16 +54,24 @@ impl Spaces {
         self.of.get(&pid)?.iter().rev().find(|s| s.since <= at)
     }
 
+    /// The process and those whose fork's fork it is, the nearest first.
+    pub fn line(&self, pid: u32, at: BootNs) -> Vec<u32> {
+        let of = |pid: &u32| self.at(*pid, at).and_then(|s| s.parent);
+        std::iter::successors(Some(pid), of).take(MOST_PARENTS).collect()
+    }
+
     fn take_in(&mut self, (at, pid, change): Said) {
         self.changes += 1;
         let version = self.changes;
         let none = || Space { since: at, is_whole: false, parent: None, ranges: Arc::default(), version };
         match change {
-            Change::Executed => self.begin(pid, Space { is_whole: true, ..none() }),
+            Change::Executed => {
+                let parent = self.at(pid, at).and_then(|s| s.parent);
+                self.begin(pid, Space { is_whole: true, parent, ..none() });
+            }
             Change::ForkedFrom(parent) => {
                 let from = self.at(parent, at).cloned().unwrap_or_else(none);
-                let parent = (!from.is_whole).then_some(from.parent.unwrap_or(parent));
-                self.begin(pid, Space { since: at, parent, version, ..from });
+                self.begin(pid, Space { since: at, parent: Some(parent), version, ..from });
             }
             Change::Mapped(mapped) => {
                 let of = self.of.entry(pid).or_default();
@@ -113,7 +123,7 @@ mod tests {
 
     fn range(start: u64, end: u64, path: &str) -> Change {
         let path = path.to_string();
-        Change::Mapped(Mapped { start, end, offset: 0, path, build_id: Vec::new(), file: String::new() })
+        Change::Mapped(Mapped { start, end, offset: 0, path, file: String::new() })
     }
 
     /// What process 7 could run then.
@@ -148,7 +158,7 @@ mod tests {
         ]);
         assert_eq!(at(&spaces, 7, 9), None);
         assert_eq!(at(&spaces, 7, 11), Some((false, Vec::new())));
-        assert_eq!(spaces.at(7, BootNs(11)).and_then(|s| s.parent), Some(5));
+        assert_eq!((spaces.line(7, BootNs(15)), spaces.line(8, BootNs(25))), (vec![7, 5], vec![8, 7, 5]));
         assert_eq!(at(&spaces, 7, 35), Some((true, paths(&["/a", "/b", "/c"]))));
         assert_eq!(at(&spaces, 8, 25), Some((true, paths(&["/a", "/d"]))));
         assert_eq!(at(&spaces, 7, 45), Some((true, paths(&["/e"]))));

@@ -82,6 +82,7 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
         let constants = vec![
             ("datagrams_by_function", u64::from(chosen.datagrams_by_function)),
             ("reads_by_function", u64::from(chosen.reads_by_function)),
+            ("retransmit_has_error", u64::from(chosen.retransmit_has_error)),
         ];
         let application = Some(a.clone());
         all.push(Decided {

@@ -30,6 +30,10 @@ const BY_TIMER: i32 = 1;
 const SAME_PROGRAM_NS: i64 = 100_000;
 /// A timer runs longer; a segment that is sent again sooner was asked for by one that came.
 const SHORTEST_TIMER_NS: i64 = 1_000_000;
+/// So late a timer, and what it starts, may come.
+const LATE_NS: i64 = 500_000;
+/// No segment is kept back for longer.
+const LONGEST_NS: i64 = 3_600_000_000_000;
 /// The error of a call that would have had to wait, as a size.
 pub(super) const EAGAIN: i64 = -11;
 
@@ -72,6 +76,8 @@ struct Open {
     unacked: Option<bool>,
     /// It ended with a segment that was sent again.
     again: bool,
+    /// TCP's own timer, by its rate, had what was sent last keep back what follows for about as long.
+    paced: bool,
     /// The other end had data to read all the time.
     unread: bool,
     /// In a call that sends: TCP has bytes to send, the application waits for room.
@@ -99,6 +105,8 @@ struct Sender {
     acked: Option<i64>,
     /// The second by crossing.
     left_at: HashMap<Crossing, i64>,
+    /// Until then TCP's own timer keeps back what follows the segments that left.
+    paced_until_ns: i64,
     /// TCP had bytes to send, the application waited for room, when a segment last came; `None`: not known.
     unsent: Option<bool>,
     no_room: Option<bool>,
@@ -183,6 +191,7 @@ impl Sender {
                 unacked: self.given.zip(self.acked).map(|(given, acked)| given > acked),
                 again: again && at_ns - from_ns > SHORTEST_TIMER_NS,
                 inside: self.unsent.zip(self.no_room),
+                paced: at_ns - from_ns <= 2 * (self.paced_until_ns - from_ns).max(0) + LATE_NS,
                 unread: unread_since.is_some_and(|t| t <= from_ns),
             });
             self.since_ns = Some(at_ns);
@@ -237,6 +246,9 @@ impl Sender {
                 self.call = if part || e.size_bytes == EAGAIN { Call::Refused } else { Call::None };
             }
             ToNetwork | ToDevice | ToDriver => {
+                if what == ToDevice {
+                    self.departs(e);
+                }
                 further(&mut self.left);
                 let mut top = self.left_at.get(&what).copied();
                 further(&mut top);
@@ -251,6 +263,15 @@ impl Sender {
             _ => {}
         }
         done
+    }
+
+    /// A segment has left (`tcp_update_skb_after_send` of net/ipv4/tcp_output.c).
+    fn departs(&mut self, e: &AppEventRow) {
+        let rate = self.state.as_ref().and_then(|s| s.pacing_bytes_s).filter(|r| *r > 0);
+        let Some(rate) = rate.filter(|_| e.size_bytes > 0) else { return };
+        let ns = i128::from(e.size_bytes) * 1_000_000_000 / i128::from(rate);
+        let ns = i64::try_from(ns).unwrap_or(LONGEST_NS).min(LONGEST_NS);
+        self.paced_until_ns = self.paced_until_ns.max(e.at_ns) + ns;
     }
 
     fn reception(&mut self, what: Crossing, e: &AppEventRow) {
@@ -320,8 +341,52 @@ fn held(o: &Open, state: &TcpStateRow) -> Held {
         _ if state.cwnd_limited != 0 => Held::CongestionWindow,
         _ => match state.pacing {
             None => Held::PacingOrDevice,
-            Some(BY_TIMER) => Held::Pacing,
+            Some(BY_TIMER) if o.paced => Held::Pacing,
             Some(_) => Held::Device,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_paces_is_known_by_its_rate() {
+        const MS: i64 = 1_000_000;
+        let state = TcpStateRow {
+            state: 1,
+            busy: 1,
+            pacing: Some(BY_TIMER),
+            pacing_bytes_s: Some(1_000_000),
+            write_seq: 9_000,
+            ..TcpStateRow::default()
+        };
+        let event = |at_ns, what: Crossing, offset, size_bytes| AppEventRow {
+            at_ns,
+            crossing: what as i32,
+            size_bytes,
+            offset: Some(offset),
+            segments: 1,
+            ..AppEventRow::default()
+        };
+        // A thousand bytes, then nothing for so long; the rest waits.
+        let held = |bytes: i64, waits_ns: i64| {
+            let mut s = Sender { start: Some(0), ..Sender::default() };
+            s.state(&state, None);
+            for e in [
+                event(0, Crossing::ToTransport, 0, 9_000),
+                event(MS, Crossing::ToDevice, 0, bytes),
+                event(MS + waits_ns, Crossing::ToDevice, bytes, 1),
+            ] {
+                s.crossing(Crossing::from_u8(e.crossing as u8).unwrap(), &e, None);
+            }
+            s.settle().map(|span| (span.from_ns, span.held))
+        };
+        assert_eq!(held(1000, MS), Some((MS, Held::Pacing)));
+        assert_eq!(held(1000, 2 * MS), Some((MS, Held::Pacing)), "its timer may be late");
+        assert_eq!(held(1000, 40 * MS), Some((MS, Held::Device)));
+        assert_eq!(held(100, 3 * MS), Some((MS, Held::Device)));
+        assert_eq!(held(8000, 9 * MS), Some((MS, Held::Pacing)));
     }
 }

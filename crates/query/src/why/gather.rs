@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::store::Store;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Writes that are looked at, from the first on.
 pub(super) const MOST_WRITES: usize = 1 << 18;
@@ -62,6 +62,8 @@ pub(super) struct HeldBy {
     pub repairs: bool,
     /// Bytes of this socket were in the device's queue.
     pub queued: bool,
+    /// Segments of it waited for the next hop's link address.
+    pub asks: bool,
 }
 
 #[derive(Default)]
@@ -73,6 +75,8 @@ pub(super) struct Gathered {
     pub held: Vec<HeldBy>,
     /// When, and up to which byte; both rise.
     pub acks: Vec<(i64, i64)>,
+    /// The same of what the peer's TCP has taken without a hole: from then on it can be read.
+    pub taken: Vec<(i64, i64)>,
     /// When a segment came to the sender.
     pub heard: Vec<i64>,
     /// When the sender read something of the other direction, and the peer wrote it.
@@ -129,6 +133,7 @@ impl Gathered {
             wants: false,
             repairs: false,
             queued: false,
+            asks: false,
         });
     }
 
@@ -164,6 +169,11 @@ impl Gathered {
     pub fn mended(&self, from_ns: i64, to_ns: i64, offset: i64) -> bool {
         let first = self.mended.partition_point(|m| m.0 <= from_ns);
         self.mended[first..].iter().take_while(|m| m.0 <= to_ns).any(|m| m.1 < offset)
+    }
+
+    /// When the peer's TCP had taken all up to this byte.
+    pub fn taken_ns(&self, offset: i64) -> Option<i64> {
+        self.taken.get(self.taken.partition_point(|t| t.1 <= offset)).map(|t| t.0)
     }
 
     /// Did the rest of this write, less than a segment, leave then because all that had been sent before was acknowledged? So Nagle's rule
@@ -258,8 +268,10 @@ pub(super) fn gather(
     );
     let (mut out, mut calls) = (Gathered::default(), Calls::default());
     let mut ways = Ways::default();
-    // behind the last byte that entered the device's queue, and that left it
-    let (mut entered, mut left) = (i64::MIN, i64::MIN);
+    let mut queue = Queue::default();
+    let mut taken = Taken::default();
+    // The streams of both ends begin with the same byte.
+    let alike = peer.is_some_and(|p| p.received_seq == sender.sent_seq);
     let (mut connected, mut closed) = (false, false);
     let mut untaken_from = peer.and_then(|p| p.received_seq).map(|seq| seq as u32);
     let all = store.table::<AppEventRow>()?.rows() + store.table::<TcpStateRow>()?.rows() + far.len() as u64;
@@ -278,17 +290,24 @@ pub(super) fn gather(
                 let span = follow.crossing(what, e).filter(|_| own);
                 out.last_ns = out.last_ns.max(e.at_ns);
                 if let Some(s) = span {
-                    add(&mut out.held, &s, entered > left);
+                    add(&mut out.held, &s);
                 }
                 let end = e.offset.map(|o| o + e.size_bytes).filter(|_| e.size_bytes > 0);
                 if own {
                     calls.pass(what, e, out);
                     match (what, end) {
                         // Into the queue of a further device.
-                        (Crossing::ToDevice, Some(end)) if given_on(e) => left = left.min(end - e.size_bytes),
-                        (Crossing::ToDevice, Some(end)) => entered = entered.max(end),
-                        (Crossing::ToDriver, Some(end)) => left = left.max(end),
+                        (Crossing::ToDevice, Some(end)) if given_on(e) => {
+                            queue.pass(e.at_ns, queue.entered, queue.left.min(end - e.size_bytes));
+                        }
+                        (Crossing::ToDevice, Some(end)) => {
+                            queue.pass(e.at_ns, queue.entered.max(end), queue.left);
+                        }
+                        (Crossing::ToDriver, Some(end)) => {
+                            queue.pass(e.at_ns, queue.entered, queue.left.max(end));
+                        }
                         (Crossing::Acked, Some(end)) => {
+                            queue.pass(e.at_ns, queue.entered, queue.left.max(end));
                             out.heard.push(e.at_ns);
                             if out.acks.last().is_none_or(|a| a.1 < end) {
                                 out.acks.push((e.at_ns, end));
@@ -296,6 +315,8 @@ pub(super) fn gather(
                         }
                         (Crossing::Recv, Some(_)) => out.reads.push(e.at_ns),
                         (Crossing::Retransmit, _) => {
+                            // The kernel sends nothing again that lies in a queue of its own: one that is full has dropped it.
+                            queue.pass(e.at_ns, queue.entered.min(queue.left), queue.left);
                             let segments = e.segments.max(1) as u64;
                             out.again += segments;
                             out.syns_again += if connected { 0 } else { segments };
@@ -303,9 +324,12 @@ pub(super) fn gather(
                         _ => {}
                     }
                 } else if e.size_bytes > 0 {
-                    match what {
-                        Crossing::ToTransport => out.answers.push(e.at_ns),
-                        Crossing::Recv => out.peer_reads = true,
+                    match (what, e.offset) {
+                        (Crossing::ToTransport, _) => out.answers.push(e.at_ns),
+                        (Crossing::Recv, _) => out.peer_reads = true,
+                        (Crossing::FromNetwork, Some(from)) if alike => {
+                            taken.pass(e.at_ns, from, from + e.size_bytes, &mut out.taken);
+                        }
                         _ => {}
                     }
                 }
@@ -334,7 +358,7 @@ pub(super) fn gather(
                     }
                     out.mss = out.mss.max(s.mss);
                     out.fq_paces |= s.pacing == Some(BY_FQ) && s.pacing_bytes_s.is_some();
-                    spans.iter().flatten().for_each(|s| add(&mut out.held, s, entered > left));
+                    spans.iter().flatten().for_each(|s| add(&mut out.held, s));
                     if s.crossing == FROM_NETWORK {
                         out.heard.push(s.at_ns);
                     }
@@ -370,13 +394,15 @@ pub(super) fn gather(
     if connected && !closed && end_ns > out.last_ns {
         out.last_ns = end_ns;
         let last = follow.until(sender.socket_id, out.last_ns);
-        last.iter().for_each(|s| add(&mut out.held, s, entered > left));
+        last.iter().for_each(|s| add(&mut out.held, s));
     }
     follow.finish(&mut |id, span| {
         if id == sender.socket_id {
-            add(&mut out.held, &span, entered > left);
+            add(&mut out.held, &span);
         }
     });
+    let queued = queue.over(out.last_ns);
+    mark(&mut out.held, &queued, |h| h.queued = true);
     lives.finish(true, &mut |life| ways.keep(&out.writes, life));
     out.mended = ways.mended;
     out.mended.sort_unstable();
@@ -463,14 +489,94 @@ impl Ways {
     }
 }
 
-fn add(to: &mut Vec<HeldBy>, s: &Span, queued: bool) {
+/// Bytes of one socket in the device's queue.
+struct Queue {
+    /// Behind the last byte that entered it, and that left it.
+    entered: i64,
+    left: i64,
+    since: Option<i64>,
+    times: Vec<(i64, i64)>,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue { entered: i64::MIN, left: i64::MIN, since: None, times: Vec::new() }
+    }
+}
+
+impl Queue {
+    /// Shorter ones are the way through it.
+    const SHORTEST_NS: i64 = 20_000;
+
+    fn pass(&mut self, at_ns: i64, entered: i64, left: i64) {
+        (self.entered, self.left) = (entered, left);
+        if entered > left {
+            self.since = self.since.or(Some(at_ns));
+        } else if let Some(since) = self.since.take().filter(|since| at_ns - since > Queue::SHORTEST_NS) {
+            self.times.push((since, at_ns));
+        }
+    }
+
+    /// When there were some: in order, without overlap.
+    fn over(mut self, at_ns: i64) -> Vec<(i64, i64)> {
+        self.pass(at_ns, i64::MIN, i64::MIN);
+        self.times
+    }
+}
+
+/// What has been taken of a stream.
+#[derive(Default)]
+struct Taken {
+    to: i64,
+    /// Behind a hole.
+    pending: BTreeMap<i64, i64>,
+}
+
+impl Taken {
+    fn pass(&mut self, at_ns: i64, from: i64, to: i64, out: &mut Vec<(i64, i64)>) {
+        let kept = self.pending.entry(from).or_insert(to);
+        *kept = to.max(*kept);
+        let before = self.to;
+        while let Some(first) = self.pending.first_entry().filter(|f| *f.key() <= self.to) {
+            self.to = self.to.max(first.remove());
+        }
+        if self.to > before {
+            out.push((at_ns, self.to));
+        }
+    }
+}
+
+/// Cuts what held the sender back where one of these times, in order and without overlap, begins or ends.
+pub(super) fn mark(held: &mut Vec<HeldBy>, times: &[(i64, i64)], set: impl Fn(&mut HeldBy)) {
+    let mut out = Vec::with_capacity(held.len());
+    for h in held.drain(..) {
+        let first = times.partition_point(|t| t.1 <= h.from_ns);
+        let mut from_ns = h.from_ns;
+        for t in times[first..].iter().take_while(|t| t.0 < h.to_ns) {
+            if t.0 > from_ns {
+                out.push(HeldBy { from_ns, to_ns: t.0, ..h });
+            }
+            let mut within = HeldBy { from_ns: t.0.max(from_ns), to_ns: t.1.min(h.to_ns), ..h };
+            set(&mut within);
+            from_ns = within.to_ns;
+            out.push(within);
+        }
+        if from_ns < h.to_ns {
+            out.push(HeldBy { from_ns, ..h });
+        }
+    }
+    *held = out;
+}
+
+fn add(to: &mut Vec<HeldBy>, s: &Span) {
     let new = HeldBy {
         from_ns: s.from_ns,
         to_ns: s.to_ns,
         held: s.held,
         wants: s.wants(),
         repairs: s.repairs,
-        queued,
+        queued: false,
+        asks: false,
     };
     if new.from_ns >= new.to_ns {
         return;

@@ -109,7 +109,17 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
     if let Some(at) = arrives {
         l.go_on(on_its_way, Some(at));
         let waited = came[2].filter(|t| g.mended(at, *t, w.last()));
-        l.go_on(Piece::At(if waited.is_some() { Stage::Loss } else { Stage::PeerStack }), came[2]);
+        // TCP wakes at once who may read what it has taken, but for the least that the application wants to be woken for (SO_RCVLOWAT).
+        let taken =
+            g.taken_ns(w.last()).filter(|t| !w.again && came[2].is_some_and(|woken| woken - t > AT_ONCE_NS));
+        if waited.is_some() {
+            l.go_on(Piece::At(Stage::Loss), came[2]);
+        } else if taken.is_some() {
+            l.go_on(Piece::At(Stage::PeerStack), taken);
+            l.go_on(Piece::At(Stage::PeerApplication), came[2]);
+        } else {
+            l.go_on(Piece::At(Stage::PeerStack), came[2]);
+        }
     }
     // Not every segment is announced to the socket. One that came in order can be read at once.
     let in_order = || arrives.is_some_and(|at| !g.mended(at, read.unwrap_or(at), w.last()));
@@ -149,19 +159,35 @@ fn never(g: &Gathered) -> End {
 /// What a piece of the sender's time is for a write that waits in it.
 pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
     match h.held {
+        Held::Handshake => Stage::Handshake,
+        Held::Reader => Stage::PeerApplication,
+        // The rest TCP takes for sent, or what has no end for lost.
+        Held::CongestionWindow
+        | Held::SendBuffer
+        | Held::Retransmission
+        | Held::Pacing
+        | Held::Device
+        | Held::PacingOrDevice
+            if h.asks =>
+        {
+            Stage::Neighbour
+        }
+        // More would only wait in that queue.
+        Held::CongestionWindow | Held::SendBuffer | Held::ReceiveWindow | Held::Pacing | Held::Device
+            if h.queued =>
+        {
+            Stage::Queue
+        }
         Held::Application if piece == Piece::Refused => Stage::Application,
         // TCP had sent all that it had of the call: the call gives it more.
         Held::Application if h.wants => Stage::Transport,
         Held::Application if piece == Piece::Small => Stage::Nagle,
         Held::Application => Stage::Undecided,
-        Held::Handshake => Stage::Handshake,
         Held::SendBuffer => Stage::SendBuffer,
         Held::CongestionWindow => Stage::CongestionWindow,
         Held::ReceiveWindow => Stage::ReceiveWindow,
-        Held::Reader => Stage::PeerApplication,
         Held::Retransmission => Stage::Loss,
         Held::Pacing => Stage::Pacing,
-        Held::Device if h.queued => Stage::Queue,
         Held::Device | Held::PacingOrDevice if piece == Piece::Small => Stage::Nagle,
         // as the device takes it, though nothing of it is in a queue: a cork, a busy processor
         Held::Device | Held::PacingOrDevice => Stage::Undecided,

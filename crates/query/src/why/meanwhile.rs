@@ -53,7 +53,9 @@ impl Side {
         if self.reads_first && !self.connects {
             return 0;
         }
-        let open = self.since.map(|since| (since, last_ns.max(to)));
+        // What is never answered may be told, and not asked: records, counters, a log.
+        let asks = self.connects || !self.waits.is_empty();
+        let open = self.since.filter(|_| asks).map(|since| (since, last_ns.max(to)));
         let common = |w: &(i64, i64)| (w.1.min(to) - w.0.max(from)).max(0);
         self.waits.iter().chain(&open).map(common).sum()
     }
@@ -166,6 +168,12 @@ mod tests {
         assert_eq!(asks.waited((0, 100), 90), 40 + 40, "the last has no answer");
         assert_eq!(asks.waited((20, 55), 90), 30);
         assert_eq!(asks.waited((51, 59), 90), 0);
+        assert_eq!(side(&[('w', 10), ('w', 20)], false).waited((0, 100), 90), 0, "nobody answers");
+        assert_eq!(
+            side(&[('w', 10), ('w', 20)], true).waited((0, 100), 90),
+            90,
+            "nobody answers yet who was called"
+        );
         // Another's question: what follows an answer is the next one.
         let serves = [('r', 10), ('w', 20), ('r', 50)];
         assert_eq!(side(&serves, false).waited((0, 100), 90), 0);

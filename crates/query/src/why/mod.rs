@@ -13,6 +13,7 @@ mod drops;
 mod gather;
 mod line;
 mod meanwhile;
+mod neighbour;
 mod opening;
 mod packets;
 mod sums;
@@ -42,6 +43,7 @@ pub enum Stage {
     Nagle,
     Loss,
     Transport,
+    Neighbour,
     Queue,
     Wire,
     Beyond,
@@ -53,7 +55,7 @@ pub enum Stage {
 
 impl Stage {
     /// In the order of the way.
-    pub const ALL: [Stage; 16] = [
+    pub const ALL: [Stage; 17] = [
         Stage::Handshake,
         Stage::Application,
         Stage::SendBuffer,
@@ -63,6 +65,7 @@ impl Stage {
         Stage::Nagle,
         Stage::Loss,
         Stage::Transport,
+        Stage::Neighbour,
         Stage::Queue,
         Stage::Wire,
         Stage::Beyond,
@@ -83,6 +86,7 @@ impl Stage {
             Stage::Nagle => "Nagle's rule",
             Stage::Loss => "loss",
             Stage::Transport => "transport",
+            Stage::Neighbour => "neighbour",
             Stage::Queue => "queue",
             Stage::Wire => "driver and wire",
             Stage::Beyond => "driver, wire and peer",
@@ -111,6 +115,9 @@ impl Stage {
             }
             Stage::Loss => "what was lost had to be sent again, or kept what came behind it from being read",
             Stage::Transport => "the call was at work, or the segment in the network layer",
+            Stage::Neighbour => {
+                "the next hop's link address was asked for (ARP, neighbour discovery), and segments waited for the answer"
+            }
             Stage::Queue => "bytes were in the device's queue, or in the socket until that had room",
             Stage::Wire => "between the sender's driver and the peer's device",
             Stage::Beyond => "from the driver until acknowledged",
@@ -134,6 +141,7 @@ impl Stage {
             Stage::Nagle => "to-transport, acked, to-device",
             Stage::Loss => "TCP state, retransmit",
             Stage::Transport => "to-transport, to-device",
+            Stage::Neighbour => "packets",
             Stage::Queue => "to-device, to-driver, TCP state",
             Stage::Wire => "to-driver, from-device",
             Stage::Beyond => "to-driver, acked",
@@ -404,6 +412,8 @@ impl Why {
             "the answer to its SYN was dropped on the way"
         } else if self.opening.unanswered().is_some() && self.lost == 0 {
             "its SYN was delivered, and the listener did not answer"
+        } else if self.opening.syns.iter().any(|o| o.asks_ns * 2 > self.whole_ns()) {
+            "its SYN waited for the next hop's link address"
         } else {
             "its SYN had no answer yet"
         }
@@ -480,6 +490,8 @@ pub fn why(
     if gathered.writes.is_empty() && gathered.handshake().is_none() {
         return Ok(None);
     }
+    let asks = neighbour::waits(hosts[at].store, &sender)?;
+    gather::mark(&mut gathered.held, &asks, |h| h.asks = true);
     let bound_ns = elsewhere.as_ref().map_or(0, |e| e.clock.bound_ns);
     let asked = asked.filter(|_| sender.socket_id == socket.socket_id);
     let asked = asked.map(|offset| gathered.writes.partition_point(|w| w.last() < offset));

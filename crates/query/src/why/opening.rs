@@ -1,5 +1,6 @@
 //! What became of a connection's SYNs and of the answers to them, where packets are in the logs, too: why it took long, or was not there at all.
 
+use super::neighbour;
 use crate::app::connections::Host;
 use crate::codes::verdict;
 use crate::error::Result;
@@ -30,6 +31,8 @@ pub struct Opener {
     pub verdict: i32,
     /// How often it was dropped, whatever became of it at last: what is sent again may lie in the same buffer, and is one packet then.
     pub drops: usize,
+    /// How long it waited for the next hop's link address.
+    pub asks_ns: i64,
     /// Why it was dropped, and where in the kernel; empty: not dropped, or not known.
     pub reason: String,
     pub place: String,
@@ -95,8 +98,13 @@ pub(super) fn find(
     let window = from_ns - BESIDE_NS..=to_ns + BESIDE_NS;
     let ports = (i64::from(sender.local_port), i64::from(sender.peer_port));
     let mut own: Vec<(i64, i64)> = Vec::new();
+    // Without a port, which it is given after its first state: the SYN that its thread then made.
+    let is_own = |h: &Header| match ports.0 {
+        0 => h.dport == ports.1 && h.at_ns <= sender.first_ns + BESIDE_NS,
+        _ => (h.sport, h.dport) == ports,
+    };
     each(hosts[at].store, Some(&window), &mut |h| {
-        if h.flags & (SYN | ACK) == SYN && (h.sport, h.dport) == ports && own.len() < MOST {
+        if h.flags & (SYN | ACK) == SYN && is_own(&h) && own.len() < MOST {
             own.push((h.packet, h.seq));
         }
     })?;
@@ -109,6 +117,7 @@ pub(super) fn find(
         // An address may be there as a hash of it.
         if is(&sender.local_addr, &p.src_addr)
             && is(&sender.peer_addr, &p.dst_addr)
+            && (ports.0 != 0 || p.pid.is_some() && p.pid == sender.pid)
             && !numbers.contains(&seq)
         {
             numbers.push(seq);
@@ -153,6 +162,7 @@ pub(super) fn find(
             first_ns: p.first_ns,
             last_ns: p.last_ns,
             verdict: p.verdict,
+            asks_ns: neighbour::of_packet(hosts[host].store, &detail, None).iter().map(|w| w.1 - w.0).sum(),
             drops: drops().count().max(is_dropped.into()),
             reason: reason.unwrap_or_default(),
             place: first.map(|e| e.place.clone()).unwrap_or_default(),
@@ -171,6 +181,7 @@ enum Kind {
 /// What a packet's headers say of TCP.
 struct Header {
     packet: i64,
+    at_ns: i64,
     sport: i64,
     dport: i64,
     flags: i64,
@@ -201,7 +212,7 @@ fn each(store: &Store, window: Option<&RangeInclusive<i64>>, take: &mut impl FnM
         let (packets, sport, dport, seq, ack) = (packets?, sport?, dport?, seq?, ack?);
         for i in these {
             let (packet, sport, dport) = (packets[i], sport[i], dport[i]);
-            take(Header { packet, sport, dport, flags: flags[i], seq: seq[i], ack: ack[i] });
+            take(Header { packet, at_ns: at[i], sport, dport, flags: flags[i], seq: seq[i], ack: ack[i] });
         }
     }
     Ok(())
@@ -213,7 +224,17 @@ mod tests {
 
     fn opener(host: usize, packet: i64, (first_ns, last_ns): (i64, i64)) -> Opener {
         let (reason, place) = (String::new(), String::new());
-        Opener { host, packet, first_ns, last_ns, verdict: verdict::DELIVERED, drops: 0, reason, place }
+        Opener {
+            host,
+            packet,
+            first_ns,
+            last_ns,
+            verdict: verdict::DELIVERED,
+            drops: 0,
+            asks_ns: 0,
+            reason,
+            place,
+        }
     }
 
     fn unanswered(syns: &[(i64, i64)], answers: &[i64]) -> Option<(i64, usize)> {

@@ -288,7 +288,7 @@ mod tests {
     }
 
     fn held(from_ns: i64, to_ns: i64, held: Held) -> HeldBy {
-        HeldBy { from_ns, to_ns, held, wants: false, repairs: false, queued: false }
+        HeldBy { from_ns, to_ns, held, wants: false, repairs: false, queued: false, asks: false }
     }
 
     fn logged(g: &Gathered) -> (Why, Vec<(Stage, f64)>) {

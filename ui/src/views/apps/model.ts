@@ -194,6 +194,7 @@ export const STAGES: Record<string, string> = {
   "Nagle's rule": "p-udp",
   loss: "retransmission",
   transport: "l-transport",
+  neighbour: "p-arp",
   queue: "l-link",
   "driver and wire": "wire",
   "driver, wire and peer": "wire",
