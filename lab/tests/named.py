@@ -206,6 +206,8 @@ class Named(unittest.TestCase):
             processes = look.kpat_json("profile", str(log), "--user", str(user), "--limit", "0")["processes"]
             self.assertEqual({p["uid"] for p in processes}, {nobody})
             self.assertIn("short", [p["name"] for p in processes])
+        groups = look.kpat_json("profile", str(log), "--by", "user")["groups"]
+        self.assertLessEqual({"root", "nobody"}, {g["user"] for g in groups})
         self.assertIn("of a user nosuch", sh(play.kpat_path(), "profile", log, "--user", "nosuch", ok=False).stderr)
 
     def test_the_clock_that_the_kernel_maps_into_programs(self):

@@ -265,7 +265,7 @@ fn moved(processes: &[&OfProcess], by: ByArg) -> Vec<String> {
     few(processes.iter().filter_map(|p| {
         let (before, last) = (p.before.as_ref()?, p.label.as_ref()?);
         let (was, is) = if of_user {
-            (format!("user {}", before.uid), format!("user {}", last.uid))
+            (format!("user {}", before.user()), format!("user {}", last.user()))
         } else {
             (before.path.clone(), last.path.clone())
         };

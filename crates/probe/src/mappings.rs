@@ -245,14 +245,7 @@ fn executable(text: &str) -> Vec<Range> {
         let path = words.next().unwrap_or("").trim_start();
         let path = of_file(path.strip_suffix(" (deleted)").unwrap_or(path));
         let file = format!("{device} {inode}");
-        access.contains('x').then_some(Range {
-            start: hex(start)?,
-            end: hex(end)?,
-            offset,
-            file,
-            build_id,
-            path,
-        })
+        access.contains('x').then_some(Range { start: hex(start)?, end: hex(end)?, offset, file, path })
     };
     text.lines().filter_map(range).collect()
 }

@@ -24,7 +24,11 @@ impl Owner {
     /// The names that it goes by: a user's name and number, a cgroup's path and identifier.
     pub fn names(&self, asked: Name) -> [Option<String>; 2] {
         let number = |n: Option<i64>| n.map(|n| n.to_string());
-        let label = || Label { uid: self.uid.unwrap_or(-1), path: self.path.clone().unwrap_or_default() };
+        let label = || Label {
+            uid: self.uid.unwrap_or(-1),
+            user: String::new(),
+            path: self.path.clone().unwrap_or_default(),
+        };
         match asked {
             Name::User => [self.user.clone(), number(self.uid)],
             Name::Cgroup => [self.path.clone(), number(self.cgroup)],

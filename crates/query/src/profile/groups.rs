@@ -36,7 +36,7 @@ pub fn groups(processes: &[&OfProcess], by: By) -> Vec<Group> {
             By::Unit => label.and_then(|l| l.unit().map(str::to_owned)),
             By::Container => label.and_then(|l| l.container().map(str::to_owned)),
             By::Pod => label.and_then(|l| l.pod()),
-            By::User => label.map(|l| l.uid.to_string()),
+            By::User => label.map(Label::user),
         };
         let (n, sum) = all.entry(name).or_default();
         *n += 1;
@@ -76,7 +76,7 @@ mod tests {
             number: pid,
             user_ns,
             is_thread,
-            label: Some(Label { uid: 7, path: path.into() }),
+            label: Some(Label { uid: 7, user: "web".into(), path: path.into() }),
             ..OfProcess::default()
         };
         let all = [
@@ -92,6 +92,6 @@ mod tests {
         };
         let name = |n: &str| Some(n.to_string());
         assert_eq!(found(By::Unit), [(name("a.service"), 2, 110), (name("b.service"), 1, 50), (None, 1, 3)]);
-        assert_eq!(found(By::User), [(name("7"), 3, 160), (None, 1, 3)]);
+        assert_eq!(found(By::User), [(name("web"), 3, 160), (None, 1, 3)]);
     }
 }

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     pub uid: i64,
+    /// What the user is called; empty: not known.
+    pub user: String,
     /// Empty: not known.
     pub path: String,
 }
@@ -51,7 +53,12 @@ pub fn user_numbers(log: &Store, user: &str) -> Result<Vec<i64>> {
 
 impl Label {
     pub fn of(row: &ProcessLabelRow) -> Label {
-        Label { uid: row.uid, path: row.path.clone() }
+        Label { uid: row.uid, user: row.user.clone(), path: row.path.clone() }
+    }
+
+    /// By name, or number.
+    pub fn user(&self) -> String {
+        if self.user.is_empty() { self.uid.to_string() } else { self.user.clone() }
     }
 
     /// Is it in this cgroup, or in one below?
@@ -139,14 +146,14 @@ mod tests {
             ),
         ];
         for (path, unit, container, pod) in cases {
-            let l = Label { uid: 0, path: path.to_string() };
+            let l = Label { uid: 0, user: String::new(), path: path.to_string() };
             assert_eq!((l.unit(), l.container(), l.pod().as_deref()), (unit, container, pod), "{path}");
         }
     }
 
     #[test]
     fn a_cgroup_has_those_below_it() {
-        let l = Label { uid: 0, path: "/a/b".into() };
+        let l = Label { uid: 0, user: String::new(), path: "/a/b".into() };
         assert!(l.is_in("/a") && l.is_in("/a/b/") && l.is_in("/") && !l.is_in("/a/bc") && !l.is_in("/a/b/c"));
     }
 
