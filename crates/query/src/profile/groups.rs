@@ -1,6 +1,6 @@
 //! Processes added up by what they have in common.
 
-use super::OfProcess;
+use super::{Label, OfProcess};
 use kpat_model::ProcessNumber;
 use std::collections::BTreeMap;
 
@@ -67,7 +67,6 @@ pub fn groups(processes: &[&OfProcess], by: By) -> Vec<Group> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Label;
     use super::*;
 
     #[test]
