@@ -195,28 +195,40 @@ pub fn raw_tracepoint(prog: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result
     bpf(CMD_RAW_TRACEPOINT_OPEN, &mut a).map(owned)
 }
 
+/// A type of perf events, and where `struct perf_event_attr` has a word (include/uapi/linux/perf_event.h).
+const SOFTWARE: u32 = 1;
+const CONFIG: usize = 8;
+const SAMPLE_PERIOD: usize = 16;
+const SAMPLE_TYPE: usize = 24;
+const FLAGS: usize = 40;
+const CONFIG_1: usize = 56;
+const CONFIG_2: usize = 64;
+const CLOCK: usize = 88;
+
+/// A perf event of this type, of all processes, with these words in its attributes. What a word points to has to live until the call returns.
+fn perf_event(kind: u32, cpu: u32, words: &[(usize, u64)]) -> io::Result<OwnedFd> {
+    const CLOSE_ON_EXEC: u64 = 8;
+    let mut attr = [0u8; 128];
+    attr[0..4].copy_from_slice(&kind.to_ne_bytes());
+    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
+    for (at, word) in words {
+        attr[*at..*at + 8].copy_from_slice(&word.to_ne_bytes());
+    }
+    // SAFETY: attr is 128 bytes as its size field says; what its words point to is the caller's, for as long as this takes.
+    let r =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, CLOSE_ON_EXEC) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+}
+
 /// A perf event for an event of tracefs, by its number there: programs on it run on every CPU.
 pub fn perf_tracepoint(event: u64) -> io::Result<OwnedFd> {
     const TRACEPOINT: u32 = 2;
-    let mut attr = [0u8; 128];
-    attr[0..4].copy_from_slice(&TRACEPOINT.to_ne_bytes());
-    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
-    attr[8..16].copy_from_slice(&event.to_ne_bytes());
-    // SAFETY: attr is 128 bytes as its size field says.
-    let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, 0, -1, 8u64) };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+    perf_event(TRACEPOINT, 0, &[(CONFIG, event)])
 }
 
 /// A perf event for the entry (or return) of one kernel function: the "kprobe" PMU.
 pub fn perf_kprobe(pmu: u32, name: &std::ffi::CStr, retprobe: bool) -> io::Result<OwnedFd> {
-    let mut attr = [0u8; 128];
-    attr[0..4].copy_from_slice(&pmu.to_ne_bytes());
-    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
-    attr[8..16].copy_from_slice(&(retprobe as u64).to_ne_bytes());
-    attr[56..64].copy_from_slice(&(name.as_ptr() as u64).to_ne_bytes());
-    // SAFETY: attr is 128 bytes as its size field says, and the name lives until the call returns.
-    let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, 0, -1, 8u64) };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+    perf_event(pmu, 0, &[(CONFIG, retprobe.into()), (CONFIG_1, name.as_ptr() as u64)])
 }
 
 /// Opens a file at a path that somebody else may change meanwhile: a fifo there does not hold us up, and what is no regular file is refused.
@@ -228,37 +240,22 @@ pub fn open_regular(path: &str, flags: i32) -> io::Result<File> {
 
 /// A software event of the kernel (`PERF_COUNT_SW_*`), each time that it happens on this CPU.
 pub fn perf_software(event: u64, cpu: u32) -> io::Result<OwnedFd> {
-    const SOFTWARE: u32 = 1;
-    const CLOSE_ON_EXEC: u64 = 8;
-    let mut attr = [0u8; 128];
-    attr[0..4].copy_from_slice(&SOFTWARE.to_ne_bytes());
-    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
-    attr[8..16].copy_from_slice(&event.to_ne_bytes());
-    attr[16..24].copy_from_slice(&1u64.to_ne_bytes()); // sample_period
-    // SAFETY: attr is 128 bytes as its size field says; the rest are numbers.
-    let r =
-        unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, CLOSE_ON_EXEC) };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+    perf_event(SOFTWARE, cpu, &[(CONFIG, event), (SAMPLE_PERIOD, 1)])
 }
 
 /// What [`crate::mappings`] reads: changes of the address spaces of what runs on this CPU, in time since boot.
 pub fn address_spaces(cpu: u32) -> io::Result<OwnedFd> {
-    const SOFTWARE: u32 = 1;
-    const DUMMY: u32 = 9;
-    const BOOTTIME: u32 = 7;
+    const DUMMY: u64 = 9;
     const SAMPLE_TIME: u64 = 4;
     // mmap, comm, task, sample_id_all, mmap2, comm_exec, use_clockid
     const CHANGES: u64 = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 18 | 1 << 23 | 1 << 24 | 1 << 25;
-    let mut attr = [0u8; 128];
-    attr[0..4].copy_from_slice(&SOFTWARE.to_ne_bytes());
-    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
-    attr[8..12].copy_from_slice(&DUMMY.to_ne_bytes());
-    attr[24..32].copy_from_slice(&SAMPLE_TIME.to_ne_bytes());
-    attr[40..48].copy_from_slice(&CHANGES.to_ne_bytes());
-    attr[92..96].copy_from_slice(&BOOTTIME.to_ne_bytes());
-    // SAFETY: attr is 128 bytes as its size field says.
-    let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, 8u64) };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+    const BOOTTIME: u64 = 7;
+    let clock = BOOTTIME << 32; // the upper half of its word
+    perf_event(
+        SOFTWARE,
+        cpu,
+        &[(CONFIG, DUMMY), (SAMPLE_TYPE, SAMPLE_TIME), (FLAGS, CHANGES), (CLOCK, clock)],
+    )
 }
 
 pub fn page_bytes() -> usize {
@@ -268,19 +265,8 @@ pub fn page_bytes() -> usize {
 
 /// Has `prog` run on a CPU once in each `period_ns` of its time, whatever it is doing.
 pub fn cpu_clock(prog: BorrowedFd<'_>, cpu: u32, period_ns: u64) -> io::Result<OwnedFd> {
-    const TYPE_SOFTWARE: u32 = 1;
-    const CLOEXEC: u64 = 8;
     const IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
-    let mut attr = [0u8; 128];
-    attr[0..4].copy_from_slice(&TYPE_SOFTWARE.to_ne_bytes());
-    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
-    attr[16..24].copy_from_slice(&period_ns.to_ne_bytes());
-    // SAFETY: attr is 128 bytes as its size field says.
-    let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu, -1, CLOEXEC) };
-    if r < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let event = owned(r as i32);
+    let event = perf_event(SOFTWARE, cpu, &[(SAMPLE_PERIOD, period_ns)])?;
     // SAFETY: both descriptors are open; the kernel takes a reference to the program.
     let r = unsafe { libc::ioctl(event.as_raw_fd(), IOC_SET_BPF as _, prog.as_raw_fd()) };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }
@@ -303,15 +289,8 @@ pub fn perf_uprobe(
     returns: bool,
     counter: u64,
 ) -> io::Result<OwnedFd> {
-    let mut attr = [0u8; 128];
-    attr[0..4].copy_from_slice(&pmu.to_ne_bytes());
-    attr[4..8].copy_from_slice(&128u32.to_ne_bytes());
-    attr[8..16].copy_from_slice(&(counter << 32 | u64::from(returns)).to_ne_bytes());
-    attr[56..64].copy_from_slice(&(path.as_ptr() as u64).to_ne_bytes());
-    attr[64..72].copy_from_slice(&offset.to_ne_bytes());
-    // SAFETY: attr is 128 bytes as its size field says, and the path lives until the call returns.
-    let r = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, 0, -1, 8u64) };
-    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(r as i32)) }
+    let what = counter << 32 | u64::from(returns);
+    perf_event(pmu, 0, &[(CONFIG, what), (CONFIG_1, path.as_ptr() as u64), (CONFIG_2, offset)])
 }
 
 /// Loads an already relocated program again for the BTF function `btf_id` of kernel object `btf_obj` (None: vmlinux); a program
