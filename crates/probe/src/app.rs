@@ -6,7 +6,7 @@ mod settings;
 mod sockets;
 
 use crate::btf::{Btf, kind};
-use crate::plan::{drops_have_sockets, retransmit_has_error};
+use crate::plan::drops_have_sockets;
 use kpat_model::Crossing;
 pub use settings::{Settings, States};
 pub use sockets::{Addresses, Sockets, Wish};
@@ -129,7 +129,6 @@ pub struct Chosen {
     pub datagrams_by_function: bool,
     /// What reads datagrams is seen where it takes them, not when its call is over.
     pub reads_by_function: bool,
-    pub retransmit_has_error: bool,
 }
 
 /// `functions`: functions may be probed (fentry is offered). `one_thread` kernels without BTF have refused before.
@@ -156,7 +155,6 @@ pub fn choose(vmlinux: &Btf, functions: bool) -> Chosen {
     let has = |program: &str| out.sources.iter().any(|s| s.program == program);
     out.datagrams_by_function = has("f9___udp_enqueue_schedule_skb");
     out.reads_by_function = has("f10_skb_consume_udp") && has("f10_skb_free_datagram");
-    out.retransmit_has_error = retransmit_has_error(vmlinux);
     out
 }
 

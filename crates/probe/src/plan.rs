@@ -28,7 +28,8 @@ mod table;
 mod unmet;
 mod within;
 
-pub(crate) use points::{drops_have_sockets, retransmit_has_error};
+pub(crate) use points::drops_have_sockets;
+use points::retransmit_has_error;
 
 pub use networks::decide_wifi;
 pub use often::{clone_cookies, often};
@@ -83,6 +84,8 @@ pub struct Decision {
     pub logged: Vec<bool>,
     pub left_out: Vec<(String, String)>,
     pub drop_reasons: Vec<(u32, String)>,
+    /// Of packets and applications: the tracepoint of what TCP sends again is passed, too, where sending failed, and has the error.
+    pub retransmit_has_error: bool,
     pub symbols: Symbols,
 }
 
@@ -162,6 +165,7 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
         logged,
         left_out,
         drop_reasons: drop_reasons(&btfs),
+        retransmit_has_error: retransmit_has_error(&btfs[0]),
         symbols,
     })
 }
@@ -360,6 +364,7 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
         logged: Vec::new(),
         left_out: chosen.left_out.clone(),
         drop_reasons: drop_reasons(&btfs),
+        retransmit_has_error: retransmit_has_error(&btfs[0]),
         symbols: Symbols::running(),
     };
     Ok((decision, all, chosen))
@@ -418,6 +423,7 @@ pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>
             .map(|t| (format!("tracepoint {}", t.name), "this kernel has no such tracepoint".into()))
             .collect(),
         drop_reasons: drop_reasons(&btfs),
+        retransmit_has_error: false,
         symbols: Symbols::running(),
     };
     Ok((decision, all, drops_have_sockets))

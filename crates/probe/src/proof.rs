@@ -281,6 +281,7 @@ impl Prover {
             logged,
             left_out,
             drop_reasons: Vec::new(),
+            retransmit_has_error: false,
             symbols: Symbols::parse(""),
         })
     }

@@ -68,6 +68,7 @@ pub fn decide_wifi() -> Result<(Decision, Vec<Tracepoint>, Vec<&'static radios::
         logged: Vec::new(),
         left_out: found.left_out,
         drop_reasons: Btf::running().map(|b| drop_reasons(&b)).unwrap_or_default(),
+        retransmit_has_error: false,
         symbols: Symbols::running(),
     };
     Ok((decision, all, found.points))

@@ -18,11 +18,10 @@ const OPTIONAL: &[&str] = &["sched:", "irq:", "napi:"];
 /// received it, which has the same information (bpf/points.bpf.h), unless it is requested by name or with profile *all*.
 const RETURN: &str = "net_dev_xmit";
 
-/// Constants of the kernel side that the selection and the kernel decide.
+/// Constants of the kernel side that the selection decides.
 pub fn constants(selection: &Selection) -> Vec<(&'static str, u64)> {
     let asked = selection.names("all") || selection.add.iter().any(|g| fits(g, RETURN));
-    let has_error = Btf::running().is_ok_and(|btfs| retransmit_has_error(&btfs[0]));
-    vec![("every_return", u64::from(asked)), ("retransmit_has_error", u64::from(has_error))]
+    vec![("every_return", u64::from(asked))]
 }
 
 fn fits(glob: &str, name: &str) -> bool {
@@ -100,7 +99,7 @@ pub(crate) fn drops_have_sockets(btf: &Btf) -> bool {
 }
 
 /// tcp_retransmit_skb has, behind its two arguments, the error with which sending again failed, and is passed then, too.
-pub(crate) fn retransmit_has_error(btf: &Btf) -> bool {
+pub(super) fn retransmit_has_error(btf: &Btf) -> bool {
     let point = btf.find(kind::TYPEDEF, "btf_trace_tcp_retransmit_skb");
     point.is_some_and(|id| btf.params(btf.pointee(id).1).len() > 3)
 }

@@ -82,7 +82,7 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
         let constants = vec![
             ("datagrams_by_function", u64::from(chosen.datagrams_by_function)),
             ("reads_by_function", u64::from(chosen.reads_by_function)),
-            ("retransmit_has_error", u64::from(chosen.retransmit_has_error)),
+            ("retransmit_has_error", u64::from(decision.retransmit_has_error)),
         ];
         let application = Some(a.clone());
         all.push(Decided {
@@ -130,6 +130,7 @@ fn packets(mechanism: Option<Mechanism>, selection: &Selection) -> Result<Decide
     let air = decision.functions.iter().any(|c| !c.is_within() && c.roles & role::AIR != 0);
     let mut constants = plan::constants(selection);
     constants.push(("air_watch", u64::from(air)));
+    constants.push(("retransmit_has_error", u64::from(decision.retransmit_has_error)));
     Ok(Decided {
         side: Side::Packets,
         decision,
