@@ -149,7 +149,7 @@ impl Mappings {
         let version = space.as_ref().map_or(0, |s| s.version);
         let line = self.spaces.line(pid, at);
         let ranges = ranges_at(&line, at, space);
-        let before = self.known.get(&pid).map_or_else(Vec::new, |p| p.ranges.clone());
+        let before = self.known.get_mut(&pid).map_or_else(Vec::new, |p| std::mem::take(&mut p.ranges));
         for r in ranges.iter().filter(|r| !r.path.is_empty() && !before.contains(r)) {
             let build_id = if r.path.starts_with('/') { self.build_id(&line, r) } else { Vec::new() };
             new.push(Mapping {
@@ -205,9 +205,9 @@ fn ranges_at(line: &[u32], at: BootNs, space: Option<Space>) -> Vec<Range> {
     // A fork has its parent's, as long as it did not execute anything; of both only what is there now is known.
     let there = line.iter().take(2).find(|p| is_there(**p, at));
     let mut all = there.map_or_else(Vec::new, |p| of(*p));
-    for r in said.filter(|r| !all.iter().any(|a| (a.start, a.end) == (r.start, r.end))).collect::<Vec<_>>() {
-        all.push(r);
-    }
+    let missing = |r: &Range| !all.iter().any(|a| (a.start, a.end) == (r.start, r.end));
+    let more: Vec<Range> = said.filter(missing).collect();
+    all.extend(more);
     all
 }
 
@@ -243,15 +243,16 @@ fn executable(text: &str) -> Vec<Range> {
         let offset = hex(words.next()?)?;
         let (device, inode) = (words.next()?, words.next()?);
         let path = words.next().unwrap_or("").trim_start();
-        let path = of_file(path.strip_suffix(" (deleted)").unwrap_or(path));
+        let path = of_file(path);
         let file = format!("{device} {inode}");
         access.contains('x').then_some(Range { start: hex(start)?, end: hex(end)?, offset, file, path })
     };
     text.lines().filter_map(range).collect()
 }
 
-/// Empty if it is no file, but memory.
+/// As the kernel says it; empty if it is no file, but memory.
 fn of_file(path: &str) -> String {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let anonymous = path.starts_with("//anon") || path.starts_with("/memfd:") || path.starts_with("[anon");
     if anonymous { String::new() } else { path.into() }
 }

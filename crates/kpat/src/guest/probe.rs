@@ -217,9 +217,7 @@ fn outside(
     for path in &args.debug {
         symbols.debug_file(path, memory)?;
     }
-    let places: Vec<Place> = specs.iter().map(|s| symbols.place(s.place())).collect::<Result<_, _>>()?;
-    let specs: Vec<Spec> =
-        specs.iter().zip(&places).map(|(s, at)| s.clone().typed(symbols, at)).collect::<Result<_, _>>()?;
+    let (specs, places) = placed(specs, symbols)?;
     let stop = Arc::new(AtomicBool::new(false));
     let shown = Rc::new(RefCell::new(Printer {
         out,
@@ -312,6 +310,15 @@ fn within(
     Ok(out.ended(lost))
 }
 
+/// Where each probe goes in this guest, and what its types say of the probe's values.
+fn placed(specs: &[Spec], symbols: &Symbols) -> kpat_guest::Result<(Vec<Spec>, Vec<Place>)> {
+    let one = |s: &Spec| {
+        let place = symbols.place(s.place())?;
+        Ok((s.clone().typed(symbols, &place)?, place))
+    };
+    specs.iter().map(one).collect()
+}
+
 /// Puts the probes into one guest.
 fn begin<'a>(
     guest: Arc<Guest>,
@@ -325,9 +332,7 @@ fn begin<'a>(
         guest.debug_file(path)?;
     }
     let symbols = guest.symbols()?;
-    let places: Vec<Place> = specs.iter().map(|s| symbols.place(s.place())).collect::<Result<_, _>>()?;
-    let specs: Vec<Spec> =
-        specs.iter().zip(&places).map(|(s, at)| s.clone().typed(symbols, at)).collect::<Result<_, _>>()?;
+    let (specs, places) = placed(specs, symbols)?;
     let all: Vec<_> =
         specs.iter().zip(&places).map(|(s, at)| Probed::of(s, at, symbols, s.returns())).collect();
     all.iter().filter_map(|p| p.borrow().one_of_several()).for_each(|words| out.say(&words));

@@ -5,6 +5,7 @@ use crate::output::usage;
 use anyhow::{Context, bail};
 use kpat_capture::sniff::{SniffStats, Sniffer, Want};
 use kpat_model::BootNs;
+use kpat_model::meta::Device;
 use kpat_probe::capability::{self, Cap};
 use kpat_probe::filter::{classic, for_capture};
 use kpat_probe::netlink;
@@ -85,12 +86,12 @@ fn exists(spec: &str, recorded: &[String]) -> anyhow::Result<()> {
         Some(netns) => Ok(netlink::find(netns).map_err(|e| usage(format!("--sniff {spec}: {e}")))?),
     };
     let Ok(devices) = netns.and_then(|n| netlink::devices(&n)) else { return Ok(()) };
-    if name == kpat_capture::sniff::ANY || devices.iter().any(|d| d.name == name) {
+    let is_in = |devices: &[Device]| devices.iter().any(|d| d.name == name);
+    if name == kpat_capture::sniff::ANY || is_in(&devices) {
         return Ok(());
     }
     let has_it = |n: &&String| {
-        let found = netlink::find(n).ok().and_then(|n| netlink::devices(&n).ok());
-        found.is_some_and(|devices| devices.iter().any(|d| d.name == name))
+        netlink::find(n).ok().and_then(|n| netlink::devices(&n).ok()).is_some_and(|devices| is_in(&devices))
     };
     let meant: Vec<String> = recorded.iter().filter(has_it).map(|n| format!("--sniff {n}:{name}")).collect();
     if !meant.is_empty() {

@@ -33,7 +33,7 @@ pub struct Mapped {
     pub end: u64,
     /// In the file, bytes.
     pub offset: u64,
-    /// As the process sees it; of what is no file in brackets or behind two slashes.
+    /// As the process sees it, a deleted one's with that word; of what is no file in brackets or behind two slashes.
     pub path: String,
     /// Device and inode as /proc/PID/maps has them.
     pub file: String,
@@ -144,9 +144,8 @@ fn change(kind: u32, flags: u16, body: &[u8]) -> Option<Said> {
             let (start, length) = (word(8)?, word(16)?);
             let named = body.get(64..ends)?;
             let path = named.split(|b| *b == 0).next().unwrap_or(named);
-            let path = String::from_utf8_lossy(path);
+            let path = String::from_utf8_lossy(path).into_owned();
             let file = format!("{:02x}:{:02x} {}", half(32)?, half(36)?, word(40)?);
-            let path = path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned();
             let end = start.saturating_add(length);
             Change::Mapped(Mapped { start, end, offset: word(24)?, path, file })
         }
