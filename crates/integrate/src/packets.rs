@@ -412,7 +412,8 @@ impl Packets {
                 self.sniffers.push(pid);
             }
         }
-        let evidence = p.evidence(self.terms.knows, self.losses.after(p.last), log_end, &self.sniffers);
+        let lost = self.losses.after(p.last, p.way.is_within_softirq() && p.fragment.key == 0);
+        let evidence = p.evidence(self.terms.knows, lost, log_end, &self.sniffers);
         let mut row = p.row(packet, judge(&evidence), &self.sniffers);
         p.before(arrivals, &mut row);
         self.live.keep_memory(p);

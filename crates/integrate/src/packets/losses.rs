@@ -19,7 +19,7 @@ const MARKS: usize = 12_000;
 const FEW: u64 = 100;
 
 /// What was lost of the time in which a packet's next record would have been.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lost {
     Nothing,
     /// Of 100 records of packets one at the most.
@@ -47,16 +47,39 @@ impl Stretches {
     }
 }
 
+/// Losses of one sort.
+#[derive(Default)]
+struct Sort {
+    few: Stretches,
+    /// Many for what was last seen then or right before, few for what had been silent for longer, of which there was much.
+    near: Stretches,
+    many: Stretches,
+}
+
+impl Sort {
+    /// What may have been lost of what came next of a packet whose last record is of `last`.
+    fn after(&self, last: i64) -> Lost {
+        let reach = last.saturating_add(REACH_NS);
+        if self.many.meets(last, reach) || self.near.meets(last, last.saturating_add(NEAR_NS)) {
+            Lost::Many
+        } else if self.few.meets(last, reach) || self.near.meets(last, reach) {
+            Lost::Few
+        } else {
+            Lost::Nothing
+        }
+    }
+}
+
 /// The losses of one log, and how many records of packets there were beside them.
 #[derive(Default)]
 pub(super) struct Losses {
     records: u64,
     /// A time, and how many records there had been by then.
     marks: VecDeque<(i64, u64)>,
-    few: Stretches,
-    /// Many for what was last seen then or right before, few for what had been silent for longer, of which there was much.
-    near: Stretches,
-    many: Stretches,
+    /// Records of any packet.
+    any: Sort,
+    /// Softirqs as a whole.
+    softirqs: Sort,
 }
 
 impl Losses {
@@ -74,11 +97,18 @@ impl Losses {
     pub fn add(&mut self, l: &Loss) {
         let (from, to) = (l.from.0, l.to.0);
         let few_since = |since: i64| l.count > 0 && l.count.saturating_mul(FEW) <= self.between(since, to);
-        match hides(l.cause) {
-            Hides::Nothing => {}
-            Hides::Records if few_since(from) => self.few.add(from, to),
-            Hides::Records if few_since(from.saturating_sub(REACH_NS)) => self.near.add(from, to),
-            Hides::Records | Hides::Anything => self.many.add(from, to),
+        let hides = hides(l.cause);
+        let few = hides != Hides::Anything && few_since(from);
+        let near = hides != Hides::Anything && !few && few_since(from.saturating_sub(REACH_NS));
+        let sort = match hides {
+            Hides::Nothing => return,
+            Hides::Softirqs => &mut self.softirqs,
+            Hides::Records | Hides::Anything => &mut self.any,
+        };
+        match (few, near) {
+            (true, _) => sort.few.add(from, to),
+            (_, true) => sort.near.add(from, to),
+            _ => sort.many.add(from, to),
         }
     }
 
@@ -92,21 +122,19 @@ impl Losses {
         until.saturating_sub(first.1)
     }
 
-    /// What may have been lost of what came next of a packet whose last record is of `last`.
-    pub fn after(&self, last: i64) -> Lost {
-        let reach = last.saturating_add(REACH_NS);
-        if self.many.meets(last, reach) || self.near.meets(last, last.saturating_add(NEAR_NS)) {
-            Lost::Many
-        } else if self.few.meets(last, reach) || self.near.meets(last, reach) {
-            Lost::Few
-        } else {
-            Lost::Nothing
-        }
+    /// What may have been lost of what came next of a packet whose last record is of `last`; `within`: it would have come in a softirq of which records
+    /// were made.
+    pub fn after(&self, last: i64, within: bool) -> Lost {
+        let any = self.any.after(last);
+        if within { any } else { any.max(self.softirqs.after(last)) }
     }
 }
 
+#[derive(PartialEq, Eq)]
 enum Hides {
     Nothing,
+    /// As many records as it counts, all of each softirq that it is about.
+    Softirqs,
     /// As many records of packets as it counts, at the most.
     Records,
     /// It counts something else.
@@ -119,10 +147,10 @@ fn hides(cause: LossCause) -> Hides {
         | LossCause::CallTableFull
         | LossCause::Recursion
         | LossCause::NoReturn
-        | LossCause::NotRun
         | LossCause::ListCut
         | LossCause::ProbeMissed
         | LossCause::NoDevice => Hides::Records,
+        LossCause::NotRun => Hides::Softirqs,
         LossCause::PacketTableFull
         | LossCause::Disk
         | LossCause::Evicted
@@ -161,22 +189,22 @@ mod tests {
     fn few_of_many_are_few() {
         let mut l = busy();
         l.add(&lost(LossCause::Recursion, 20 * S, 21 * S, 9));
-        assert_eq!(l.after(20 * S), Lost::Few);
-        assert_eq!(l.after(15 * S), Lost::Few, "a queue may have kept it");
-        assert_eq!(l.after(9 * S), Lost::Nothing, "long before");
-        assert_eq!(l.after(22 * S), Lost::Nothing, "after it");
+        assert_eq!(l.after(20 * S, false), Lost::Few);
+        assert_eq!(l.after(15 * S, false), Lost::Few, "a queue may have kept it");
+        assert_eq!(l.after(9 * S, false), Lost::Nothing, "long before");
+        assert_eq!(l.after(22 * S, false), Lost::Nothing, "after it");
         l.add(&lost(LossCause::RingFull, 20 * S, 21 * S, 11));
-        assert_eq!(l.after(20 * S), Lost::Many, "more than one of 100");
+        assert_eq!(l.after(20 * S, false), Lost::Many, "more than one of 100");
     }
 
     #[test]
     fn a_burst_is_not_few() {
         let mut l = busy();
         l.add(&lost(LossCause::RingFull, 20 * S, 20 * S + 1_000_000, 5));
-        assert_eq!(l.after(20 * S), Lost::Many);
+        assert_eq!(l.after(20 * S, false), Lost::Many);
         let mut before_all = Losses::default();
         before_all.add(&lost(LossCause::Recursion, 0, S, 1));
-        assert_eq!(before_all.after(0), Lost::Many, "of nothing");
+        assert_eq!(before_all.after(0, false), Lost::Many, "of nothing");
     }
 
     /// Two of a quiet second are many of its own few, and few of all that could have come then.
@@ -187,11 +215,24 @@ mod tests {
             l.record(42 * S + i * 10_000_000);
         }
         l.add(&lost(LossCause::Recursion, 41 * S, 43 * S, 2));
-        assert_eq!(l.after(35 * S), Lost::Few);
-        assert_eq!(l.after(41 * S - NEAR_NS / 2), Lost::Many, "right before");
-        assert_eq!(l.after(42 * S), Lost::Many);
+        assert_eq!(l.after(35 * S, false), Lost::Few);
+        assert_eq!(l.after(41 * S - NEAR_NS / 2, false), Lost::Many, "right before");
+        assert_eq!(l.after(42 * S, false), Lost::Many);
         l.add(&lost(LossCause::Recursion, 41 * S, 43 * S, 200));
-        assert_eq!(l.after(35 * S), Lost::Many, "more than one of 100 of ten seconds");
+        assert_eq!(l.after(35 * S, false), Lost::Many, "more than one of 100 of ten seconds");
+    }
+
+    #[test]
+    fn what_a_softirq_began_it_ends() {
+        let mut l = busy();
+        l.add(&lost(LossCause::NotRun, 20 * S, 21 * S, 500));
+        assert_eq!([false, true].map(|within| l.after(20 * S, within)), [Lost::Many, Lost::Nothing]);
+        l.add(&lost(LossCause::Recursion, 20 * S, 21 * S, 9));
+        assert_eq!(
+            [false, true].map(|within| l.after(20 * S, within)),
+            [Lost::Many, Lost::Few],
+            "it is of one record"
+        );
     }
 
     #[test]
@@ -200,9 +241,9 @@ mod tests {
         for cause in [LossCause::NamespaceUnread, LossCause::SnifferFull, LossCause::NetlinkOverrun] {
             l.add(&lost(cause, 0, 40 * S, 1 << 40));
         }
-        assert_eq!(l.after(5 * S), Lost::Nothing);
+        assert_eq!(l.after(5 * S, false), Lost::Nothing);
         l.add(&lost(LossCause::Damaged, 0, 40 * S, 1));
-        assert_eq!(l.after(5 * S), Lost::Many, "bytes, not records");
+        assert_eq!(l.after(5 * S, false), Lost::Many, "bytes, not records");
     }
 
     /// Against the list of all of them.

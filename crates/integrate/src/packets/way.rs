@@ -133,6 +133,12 @@ impl Way {
         out != NEVER && shown && self.arrived_at < out && self.rx_at < out
     }
 
+    /// It was last received in a softirq, not left to another, and that has not sent it on: what is done with it there is done before the softirq ends.
+    pub(super) fn is_within_softirq(&self) -> bool {
+        let received = self.came_on.is_some_and(|(_, ctx)| ctx == Context::Softirq);
+        received && self.came_at > self.arrived_at.max(self.queue_at).max(self.xmit_at)
+    }
+
     pub(super) fn play(&mut self, t: &Touch, roles: Roles) {
         self.roles |= roles.0;
         let span = (t.entry, t.end);
