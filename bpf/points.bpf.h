@@ -118,6 +118,9 @@ POINT(13, netif_receive_skb_list_entry, 0, ARRIVES)
 POINT(14, netif_rx_entry, 0, ARRIVES)
 POINT(15, kfree_skb, 0, FREED)
 
+/* net/openvswitch/openvswitch_trace.h */
+POINT(17, ovs_dp_upcall, 1, PASSES)
+
 struct neighbour {
 	struct {
 		struct sk_buff *prev;

@@ -3,6 +3,7 @@
 
     datapath.py make NAME DEV TYPE    a datapath with DEV as its port, and one flow: frames of ethertype TYPE are dropped
     datapath.py drops NAME            how many frames that flow met
+    datapath.py answer NAME DEV N     is given N frames that no flow fits, and sends those of even numbers back out of DEV
     datapath.py send DEV TYPE N       N frames of that type, numbered, 5 ms apart
 
 The messages are those of include/uapi/linux/openvswitch.h."""
@@ -11,12 +12,13 @@ import struct
 import sys
 import time
 
-GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 0x10, 3, 1, 2
+GENERIC, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME = 16, 0x10, 3, 1, 2
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP, NLMSG_ERROR, NLMSG_DONE = 1, 4, 0x300, 2, 3
-NEW, GET = 1, 3
+NEW, GET, SET = 1, 3, 4
 DP_NAME, DP_UPCALL_PID = 1, 2
 VPORT_TYPE, VPORT_NAME, VPORT_UPCALL_PID, TYPE_NETDEV = 2, 3, 5, 1
 FLOW_KEY, FLOW_ACTIONS, FLOW_STATS, FLOW_MASK = 1, 2, 3, 7
+PACKET_MISS, PACKET_EXECUTE, PACKET, PACKET_KEY, PACKET_ACTIONS, OUTPUT = 1, 3, 1, 2, 3, 1
 KEY_IN_PORT, KEY_ETHERNET, KEY_ETHERTYPE = 3, 4, 6
 PORT = 1  # of the first device; 0 is the datapath's own
 
@@ -36,7 +38,7 @@ def attributes(data: bytes) -> dict[int, bytes]:
 
 class Netlink:
     def __init__(self):
-        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
+        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, GENERIC)
         self.socket.bind((0, 0))
         self.families = {}
 
@@ -89,6 +91,28 @@ def drops(name: str) -> int:
     return sum(struct.unpack_from("=Q", stats)[0] for f in flows if (stats := attributes(f[4:]).get(FLOW_STATS)))
 
 
+def answer(name: str, dev: str, count: int) -> tuple[int, int]:
+    n, given = Netlink(), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, GENERIC)
+    given.bind((0, 0))
+    given.settimeout(60)
+    dp, packets = socket.if_nametoindex(name), n.family("ovs_packet")
+    n.datapath("vport", SET, 1, attribute(VPORT_NAME, dev.encode() + b"\0"), attribute(VPORT_UPCALL_PID, struct.pack("=I", given.getsockname()[0])), dp=dp)
+    print("ready", flush=True)
+    met = sent = 0
+    while met < count:
+        message = given.recv(1 << 16)
+        kind, command = struct.unpack_from("=4xH10xB", message)
+        upcall = attributes(message[24:])
+        if (kind, command) != (packets, PACKET_MISS) or upcall[PACKET][12:14] != b"\x88\xb6":
+            continue
+        met += 1
+        if struct.unpack_from("!I", upcall[PACKET], 14)[0] % 2 == 0:
+            out = attribute(PACKET_ACTIONS, attribute(OUTPUT, struct.pack("=I", PORT)))
+            n.datapath("packet", PACKET_EXECUTE, 1, attribute(PACKET, upcall[PACKET]), attribute(PACKET_KEY, upcall[PACKET_KEY]), out, dp=dp)
+            sent += 1
+    return met, sent
+
+
 def send(dev: str, ethertype: int, count: int) -> None:
     s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     s.bind((dev, 0))
@@ -103,5 +127,7 @@ if __name__ == "__main__":
         make(rest[0], rest[1], int(rest[2], 0))
     elif command == "drops":
         print("frames that the flow dropped:", drops(rest[0]))
+    elif command == "answer":
+        print("given {}, sent on {}".format(*answer(rest[0], rest[1], int(rest[2]))))
     else:
         send(rest[0], int(rest[1], 0), int(rest[2]))

@@ -192,6 +192,8 @@ pub mod stage {
         OTHER_QUEUE "other-queue" 21;
         /// Asks for its next hop's link address; until that is known, it waits.
         NEIGHBOUR "neighbour" 22;
+        /// Given to a process that switches packets (Open vSwitch, for flows that the kernel does not know yet): that sends it on as another one, or drops it.
+        UPCALL "upcall" 23;
     }
 }
 

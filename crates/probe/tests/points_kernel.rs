@@ -20,6 +20,7 @@ const POINTS: &[&str] = &[
     "point_14_netif_rx_entry",
     "point_15_kfree_skb",
     "point_16_neigh_event_send_done",
+    "point_17_ovs_dp_upcall",
 ];
 
 #[test]

@@ -103,10 +103,11 @@ signs! {
         /// By a queueing discipline, which queued the parts.
         CUT_IN_QUEUE,
     }
-    /// Did it last ask for its next hop's link address?
+    /// Did it last ask for its next hop's link address, or a process where to?
     ASKS {
         ASKS_NOTHING,
         ASKS_NEIGHBOUR,
+        ASKS_SWITCH,
     }
     /// From where it came.
     ORIGIN {
@@ -211,6 +212,7 @@ const PLACES: &[Row] = &[
     row(&[APART, HERE, TAKEN - NOBODY], Is(DELIVERED), "taken by this host: by its protocols, a socket or a reader"),
     row(&[APART, HERE, NOBODY, UNCHANGED, ASKS_NOTHING], Ask(SILENT), "no record shows what became of it"),
     row(&[APART, HERE, NOBODY, UNCHANGED, ASKS_NEIGHBOUR], Ask(WAITING), "it was on its way to a neighbour"),
+    row(&[APART, HERE, NOBODY, UNCHANGED, ASKS_SWITCH], Is(TRANSFORMED), "given to a switch's process, which sends it on as another packet, or drops it"),
     row(&[APART, MADE | CAME, NOBODY, CHANGED], Is(TRANSFORMED), "cut up, or merged into another"),
     row(&[APART, LINK, NOBODY, CHANGED, LOCAL_SEEN], Ask(FAR), "changed at the link's other end, where receivers would have been seen"),
     row(&[APART, LINK, NOBODY, CHANGED, LOCAL_UNSEEN, FROM_1S], Ask(FAR), "changed at the link's other end, and long gone"),

@@ -314,12 +314,12 @@ fn each_row_is_met_by_what_it_says() {
         FORWARDED,
         "answered",
     );
-    t.is(
-        &dropped(life(&[(NEIGHBOUR, 20, 20)]), 3_000_000_000, Reason::Packet),
-        POINTS,
-        DROPPED,
-        "nobody answered",
-    );
+    let asked = dropped(life(&[(NEIGHBOUR, 20, 20)]), 3_000_000_000, Reason::Packet);
+    t.is(&asked, POINTS, DROPPED, "nobody answered");
+    // A process switches it.
+    t.is(&ended(life(&[(RX, 10, 10), (UPCALL, 20, 20)]), 30), POINTS, TRANSFORMED, "it may go on");
+    let shown_to_it = life(&[came, (UPCALL, 20, 20), (QUEUE, 30, 30), (XMIT, 31, 31)]);
+    t.is(&shown_to_it, FUNCTIONS, FORWARDED, "a sample of the flow");
     // In a queue before the recording began.
     t.is(&life(&[(QDISC_OUT | XMIT_QUEUE, 10, 10), (XMIT, 20, 20)]), POINTS, UNKNOWN, "from where?");
     let mut cut = arrived(&[]);

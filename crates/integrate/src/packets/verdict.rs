@@ -155,6 +155,8 @@ pub(super) struct Evidence {
     pub joined: bool,
     /// When it last asked for its next hop's link address.
     pub asked_at: i64,
+    /// When it was last given to a process that switches packets.
+    pub upcall_at: i64,
     /// It came in by a device.
     pub received: bool,
     /// Its way into the queue is not in the log, so neither is where it came from.
@@ -205,7 +207,7 @@ impl Evidence {
             | self.taken(drop)
             | sign(self.after(self.whole_at), cases::WHOLE, cases::APART)
             | self.changed()
-            | sign(self.after(self.asked_at), cases::ASKS_NEIGHBOUR, cases::ASKS_NOTHING)
+            | self.asks()
             | self.origin()
             | sign(self.after(self.freed_at), cases::FREED, cases::KEPT)
             | sign(self.knows.local, cases::LOCAL_SEEN, cases::LOCAL_UNSEEN)
@@ -279,6 +281,14 @@ impl Evidence {
             (false, _) => cases::UNCHANGED,
             (true, LastSeen::Queue { .. }) if self.cut_in_queue => cases::CUT_IN_QUEUE,
             (true, _) => cases::CHANGED,
+        }
+    }
+
+    fn asks(&self) -> Seen {
+        match (self.after(self.upcall_at), self.after(self.asked_at)) {
+            (true, _) => cases::ASKS_SWITCH,
+            (false, true) => cases::ASKS_NEIGHBOUR,
+            (false, false) => cases::ASKS_NOTHING,
         }
     }
 
@@ -567,6 +577,7 @@ impl Live {
             offload: self.way.gro_at != NEVER && self.way.gro_at == self.way.rx_last,
             joined,
             asked_at: self.way.asked_at,
+            upcall_at: self.way.upcall_at,
             received: self.way.was_received(),
             unknown_origin: knows.queue
                 && self.way.dequeued_first < self.way.out_first

@@ -28,6 +28,8 @@ pub(super) struct Way {
     pub(super) xmit_at: i64,
     /// Latest entry of what asks for the next hop's link address.
     pub(super) asked_at: i64,
+    /// When it was last given to a process that switches packets.
+    pub(super) upcall_at: i64,
     /// Earliest entry of either, and earliest that takes out of a queue.
     pub(super) out_first: i64,
     pub(super) dequeued_first: i64,
@@ -69,6 +71,7 @@ impl Default for Way {
             queue_at: NEVER,
             xmit_at: NEVER,
             asked_at: NEVER,
+            upcall_at: NEVER,
             out_first: i64::MAX,
             dequeued_first: i64::MAX,
             received: Vec::new(),
@@ -184,6 +187,9 @@ impl Way {
         }
         if roles.has(NEIGHBOUR) {
             self.asked_at = self.asked_at.max(t.entry);
+        }
+        if roles.has(UPCALL) {
+            self.upcall_at = self.upcall_at.max(t.entry);
         }
         if roles.has(QDISC_IN) && !roles.has(XMIT_QUEUE) && t.entry > self.enqueued.0 {
             self.enqueued = span;

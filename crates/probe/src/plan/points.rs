@@ -6,10 +6,14 @@ use crate::object::{self, Build, MAX_FUNCS, Side};
 use crate::profile::{self, Selection};
 use kpat_model::functions;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Points that are passed right before another one, in the same function or in one that it calls: they add no information,
 /// and cost as much.
 const TWINS: &[&str] = &["netif_rx_entry", "netif_receive_skb_entry"];
+
+/// Those of modules that may not be there; with each its module.
+const OF_MODULES: &[(&str, &str)] = &[("ovs_dp_upcall", "openvswitch")];
 
 /// Groups of events that cost something at each switch of every task, at each softirq: they may be left out.
 const OPTIONAL: &[&str] = &["sched:", "irq:", "napi:"];
@@ -28,6 +32,11 @@ fn fits(glob: &str, name: &str) -> bool {
     profile::glob(glob, &tracepoint_name(name)) || profile::glob(glob, name)
 }
 
+fn is_here(name: &str) -> bool {
+    let module = OF_MODULES.iter().find(|(of, _)| *of == name);
+    module.is_none_or(|(_, module)| Path::new("/sys/kernel/btf").join(module).exists())
+}
+
 /// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
 pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tracepoint> {
     let number = |program: &str| program.split('_').nth(1).and_then(|n| n.parse::<usize>().ok());
@@ -43,7 +52,8 @@ pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tra
                     "all" => true,
                     _ => !TWINS.contains(&name.as_str()),
                 });
-                if !points || named(&selection.remove) || !(by_profile || named(&selection.add)) {
+                let chosen = by_profile || named(&selection.add);
+                if !points || named(&selection.remove) || !chosen || !is_here(&name) {
                     return None;
                 }
                 let f = MAX_FUNCS - 1 - number(&program)?;
@@ -82,6 +92,7 @@ fn tracepoint_group(name: &str) -> &'static str {
         n if n.starts_with("sched_") => "sched",
         n if n.starts_with("softirq_") => "irq",
         n if n.starts_with("neigh_") => "neigh",
+        n if n.starts_with("ovs_") => "openvswitch",
         "napi_poll" => "napi",
         _ => "net",
     }
