@@ -30,7 +30,7 @@ cat /proc/sys/kernel/random/boot_id > /boot_id
 echo "talker" "ready"
 while read line; do eval "$line"; echo "end" "of" "command"; done
 """
-MODULES = ["?virtio_pci", "?virtio_net"]
+MODULES = ["?virtio_pci", "?virtio_net", "8021q", "ipip"]
 
 
 class Talker(OnConsole):
@@ -277,6 +277,25 @@ for n in range({self.DATAGRAMS}):
         [cross] = whole["crossings"]
         self.assertEqual((None, clock["bound_ns"]), (cross["number"], max(cross["flight_bound_ns"], clock["bound_ns"])), cross)
         self.assertGreaterEqual(cross["flight_ns"] + cross["flight_bound_ns"], 0, cross)
+
+    def test_what_leaves_in_a_vlan_or_a_tunnel_is_one_packet_with_its_frame(self):
+        tap = subprocess.run(["ip", "-j", "-n", self.guest.netns, "link", "show", "tap0"], capture_output=True, text=True, check=True, timeout=20)
+        mac = json.loads(tap.stdout)[0]["address"]
+        tunnel, tagged = f"ip tunnel add over mode ipip local {GUEST} remote {HOST}", "ip link add link eth0 name eth0.5 type vlan id 5"
+        # Nobody answers for the tagged address.
+        ways = (("vlan", "10.78.0", "eth0.5", tagged, f"arp -i eth0.5 -s 10.78.0.1 {mac}", f"udp port {PORT} or (vlan and udp port {PORT})"),
+                ("ipip", "10.79.0", "over", tunnel, ":", f"udp port {PORT} or ip proto 4"))
+        for name, net, dev, add, known, which in ways:
+            self.guest.ask(f"{add}; ip addr add {net}.2/24 dev {dev}; ip link set {dev} up; {known}")
+            log = self.guest.path / f"{name}.kbl"
+            _, wire, printed = self.record(log, lambda: self.guest.ask(f"talker {net}.1 {PORT} 0 {self.DATAGRAMS}", 120), which=which)
+            self.assertIn(f"sent {self.DATAGRAMS}", printed)
+            integrated = log.with_suffix(".kpat")
+            report = self.ask("integrate", log, wire, "-o", integrated)
+            self.assertEqual((self.DATAGRAMS, self.DATAGRAMS), (report["frames"], report["matched_frames"]), name)
+            packets = self.ask("packets", integrated, "--limit", "0")["packets"]
+            self.assertEqual({(f"{net}.2", PORT, "sent", "eth0", 1)}, {tuple(p[k] for k in ("src_addr", "dst_port", "verdict", "out_interface", "frames")) for p in packets})
+            self.assertEqual(self.DATAGRAMS, len(packets))
 
     def test_streams_of_both_families(self):
         subprocess.run(["ip", "-n", self.guest.netns, "addr", "replace", "fd77::1/64", "dev", "tap0", "nodad"], check=True, timeout=20)
