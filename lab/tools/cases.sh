@@ -286,6 +286,98 @@ case-shut-in-scan() {
 	wpa bss_flush 0 >/dev/null; hwsim 2 group 4; hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30; sleep 2; ip link set w2 down; sleep 1; hwsim 1 group 1; ip link set w2 up; until_at 1 60; over 40
 }
 
+case-reconnect-late() {
+	begin reconnect-late
+	wpa disconnect >/dev/null; sleep 20; wpa reconnect >/dev/null; over 40
+}
+
+case-left-then-shut() {
+	begin left-then-shut
+	wpa disconnect >/dev/null; sleep 0.8; ip link set w2 down; sleep 1; ip link set w2 up; sleep 1; wpa reconnect >/dev/null; over 40
+}
+
+case-ended-supplicant() {
+	begin ended-supplicant
+	wpa terminate >/dev/null; sleep 4
+	wpa_supplicant -D nl80211 -i w2 -c $RUN/wpa.conf -d -t >>"$out/supplicant.log" 2>&1 &
+	sleep 2; wpa_cli -p $RUN/wpa -i w2 -a $RUN/action.sh >/dev/null 2>&1 &
+	sleep 2; over 60
+	wpa set_network 0 scan_ssid 1 >/dev/null
+}
+
+case-other-network() {
+	between
+	ap 2 set ssid kpat-other >/dev/null; ap 2 set wpa_passphrase kpat-secret >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null
+	wpa add_network >/dev/null; wpa set_network 1 ssid '"kpat-other"' >/dev/null; wpa set_network 1 psk '"kpat-secret"' >/dev/null; wpa set_network 1 scan_freq '2412 2437' >/dev/null
+	sleep 1; wpa scan freq=2412,2437 >/dev/null; sleep 2
+	begin other-network
+	wpa select_network 1 >/dev/null; said "CTRL-EVENT-CONNECTED" 30; over 40
+	between
+	wpa select_network 0 >/dev/null; sleep 1; wpa remove_network 1 >/dev/null
+	ap 2 set ssid kpat >/dev/null; ap 2 set wpa_passphrase kpat-secret >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null
+	until_at 1 40
+}
+
+case-static() {
+	between
+	cp $RUN/action.sh $RUN/action.kept; printf '#!/bin/sh\n' >$RUN/action.sh
+	kill "$(cat $RUN/dhclient.pid)"; ip addr flush dev w2 scope global; ip addr add 10.1.0.60/24 dev w2; ip route replace default via 10.1.0.1
+	begin static
+	roam 2; until_at 2 20; over
+	between
+	cp $RUN/action.kept $RUN/action.sh; chmod +x $RUN/action.sh
+}
+
+case-renamed() {
+	begin renamed
+	# Since 6.2 also while it is up; a supplicant cannot join by it meanwhile.
+	ip link set w2 name w2x && { sleep 2; ip link set w2x name w2; sleep 1; }
+	roam 2; until_at 2 20; over
+}
+
+case-killed-access-point() {
+	# No farewell: the kernel stops its beacons, and the one that comes begins with a farewell.
+	begin killed-access-point
+	first sh -c "kill -9 $(cat $RUN/ap1.pid)"; sleep 1
+	$FIRST ip netns exec ap1 hostapd -t -d $RUN/ap1.conf >>"$out/hostapd1.log" 2>&1 &
+	echo $! >$RUN/ap1.pid
+	sleep 4; over 60
+}
+
+case-sent-away-in-dhcp() {
+	begin sent-away-in-dhcp
+	kill -STOP "$(cat $RUN/dnsmasq.pid)"; ip addr flush dev w2 scope global; wpa disconnect >/dev/null; sleep 0.5; wpa reconnect >/dev/null; until_at 1 20; sleep 5
+	ap 1 deauthenticate $mac reason=7 >/dev/null; sleep 4; kill -CONT "$(cat $RUN/dnsmasq.pid)"; over 60
+}
+
+case-nothing() {
+	# What ends no link.
+	begin nothing
+	ap 1 raw REKEY_GTK >/dev/null; sleep 1; iw dev w2 set power_save on; sleep 0.5; iw dev w2 set power_save off; ip link set w2 mtu 1400; sleep 0.5; ip link set w2 mtu 1500
+	ip link set w2 promisc on; sleep 0.3; ip link set w2 promisc off; wpa scan freq=2412 >/dev/null; sleep 1; ip neigh flush dev w2; sleep 1; over
+}
+
+case-flow-pauses() {
+	# The application sends nothing for a time in which the link stands, and the roam is in it.
+	begin flow-pauses
+	kill -STOP $VOICE; sleep 4; roam 2; until_at 2 20; sleep 3; kill -CONT $VOICE; over
+}
+
+case-asked-to-go() {
+	between
+	ap 1 set bss_transition 1 >/dev/null; ap 1 disable >/dev/null; ap 1 enable >/dev/null; sleep 1
+	begin asked-to-go
+	ap 1 bss_tm_req $mac pref=1 abridged=1 neighbor="$(cat $RUN/bssid2)",0x0000,81,6,7,0301ff >/dev/null; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 20; over
+}
+
+case-moved() {
+	begin moved
+	first ip netns add elsewhere 2>/dev/null; first ip netns exec sta iw phy "$(cat $RUN/phy3)" set netns name elsewhere; sleep 3
+	first ip netns exec elsewhere iw phy "$(cat $RUN/phy3)" set netns "$$"; sleep 1; ip link set w2 up; sleep 3
+	status wpa_state | grep -q . || { wpa_supplicant -D nl80211 -i w2 -c $RUN/wpa.conf -d -t >>"$out/supplicant.log" 2>&1 & sleep 3; wpa_cli -p $RUN/wpa -i w2 -a $RUN/action.sh >/dev/null 2>&1 & }
+	over 60
+}
+
 . "$HERE/chance.sh"
 
 # What is played together: no group needs more than some eight minutes of an emulated processor.
@@ -294,6 +386,8 @@ group() {
 	failures) echo together roam-fails sent-away-in-handshake sent-away-at-once same-again during-a-scan hidden ;;
 	interfaces) echo shut rfkill removed two-stations access-point mesh channel-switch same-channel ;;
 	paths) echo vlan roam-back roam-in-scan gone-in-handshake shut-in-handshake shut-in-scan two-stations ;;
+	choices) echo left-then-shut static renamed reconnect-late nothing other-network flow-pauses ;;
+	peers) echo sent-away-in-dhcp asked-to-go killed-access-point ended-supplicant moved ;;
 	addresses) echo dhcp-late no-ack conflict duplicate-v6 ;;
 	*) echo "$1" ;;
 	esac

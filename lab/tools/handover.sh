@@ -253,6 +253,7 @@ go)
 	[ $TRIGGER = cases ] && export VOICE_MS=200
 	python3 "$HERE/voice.py" send $CORRESPONDENT 5004 $((FLOW * 4)) "$out/voice.log" &
 	flow=$!
+	export VOICE=$flow
 	echoes() { echo $(($(grep -c ' echo ' "$out/voice.log" 2>/dev/null) + 0)); }
 	until [ "$(echoes)" -ge $((2000 / ${VOICE_MS:-20})) ]; do sleep 0.1; done
 	at=$(serving)

@@ -13,7 +13,9 @@ pub(super) struct Facts {
     pub auth_before_carrier: bool,
     pub signal_low: bool,
     pub beacon_loss: bool,
-    /// The interface was taken away, which ended the link: shut, or (true) removed.
+    /// Who joined the access point had it left, before anything else ended the link.
+    pub left: bool,
+    /// The interface was taken away, soon after or just when the link ended: shut, or (true) removed.
     pub taken: Option<bool>,
     /// It was removed, then or later.
     pub removed: bool,

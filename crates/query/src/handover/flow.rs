@@ -15,6 +15,8 @@ pub struct FlowGap {
     /// Sent by this host in the gap, and of these dropped by its kernel or refused.
     pub sent: u64,
     pub refused: u64,
+    /// From the last received on, while the link stood, this host itself sent nothing, though it had: what it did not ask for is not missing.
+    pub paused_ns: i64,
     /// By the pace, as many should have come in the gap.
     pub missing: u64,
     /// Came close behind each other after the gap: they had been held somewhere.
@@ -24,6 +26,34 @@ pub struct FlowGap {
 impl FlowGap {
     pub fn gap_ns(&self) -> Option<i64> {
         Some(self.first_ns? - self.last_ns)
+    }
+
+    /// What this host sent of it, in order of time: where each that it received was an answer, and the link stood until `stop_ns`, it may have paused.
+    pub(super) fn pauses(&mut self, received: &[i64], sent: &[i64], stop_ns: i64) {
+        let since = received.first().max(sent.first()).map_or(i64::MAX, |at| at.saturating_sub(self.pace_ns));
+        let before = |times: &[i64]| times.iter().filter(|at| (since..=self.last_ns).contains(at)).count();
+        let (came, went) = (before(received), before(sent));
+        let answers = went >= STEADY && came.abs_diff(went) * 4 <= went;
+        let next_ns = sent.iter().find(|at| **at > self.last_ns).copied();
+        let end_ns = self.first_ns.unwrap_or(i64::MAX).min(next_ns.unwrap_or(i64::MAX));
+        if !answers
+            || self.pace_ns <= 0
+            || end_ns == i64::MAX
+            || stop_ns.min(end_ns) - self.last_ns <= 3 * self.pace_ns
+        {
+            return;
+        }
+        self.paused_ns = end_ns - self.last_ns;
+    }
+
+    /// `before`: what is known of the handover before; where this gap began with it, the link had not stood since.
+    pub(super) fn without_pause(mut self, before: Option<&FlowGap>) -> FlowGap {
+        if let Some(before) = before.filter(|b| b.last_ns == self.last_ns) {
+            self.paused_ns = self.paused_ns.min(before.paused_ns);
+        }
+        let unasked = if self.paused_ns > 0 { self.paused_ns / self.pace_ns.max(1) } else { 0 };
+        self.missing = self.missing.saturating_sub(unasked.unsigned_abs());
+        self
     }
 
     /// The application's loss, in a sentence.
@@ -40,6 +70,9 @@ impl FlowGap {
         }
         if self.late > 0 {
             words += &format!(", {} came late and together", self.late);
+        }
+        if self.paused_ns > 0 {
+            words += &format!("; this host itself sent nothing in the first {}", ms(self.paused_ns));
         }
         if self.sent > 0 {
             let were = if self.sent == 1 { "was" } else { "were" };
@@ -127,6 +160,11 @@ impl Received {
         self.earlier.push_back(at_ns);
     }
 
+    /// Before that time, as far as it is kept.
+    pub fn before(&self, at_ns: i64) -> usize {
+        self.earlier.len() + self.times.iter().filter(|t| **t < at_ns).count()
+    }
+
     /// All that came is known.
     pub fn sort(&mut self) {
         self.times.extend(self.earlier.drain(..));
@@ -158,6 +196,7 @@ impl Received {
             pace_ns,
             sent: 0,
             refused: 0,
+            paused_ns: 0,
             missing,
             late: (due.max(0.0) as u64).saturating_sub(missing),
         })
@@ -216,6 +255,35 @@ mod tests {
         received.sort();
         let g = received.gap((41_200 * MS, 100_000 * MS), "a flow".into()).unwrap();
         assert_eq!((g.gap_ns(), g.missing), (Some(72_400 * MS), 361));
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_not_missing() {
+        let sent = |from: i64| {
+            (-60..=0)
+                .map(|i| i * 200 - 20)
+                .chain((from..).step_by(200).take(20))
+                .map(|ms| ms * MS)
+                .collect::<Vec<i64>>()
+        };
+        let came: Vec<i64> = (0..20).map(|i| 9_020 + i * 200).collect();
+        let received: Vec<i64> =
+            (-60..=0).map(|i| i * 200).chain(came.iter().copied()).map(|ms| ms * MS).collect();
+        // It paused for 9 s, in which the link was down from 4 s on.
+        let mut g = gap(0, &came, 200);
+        g.pauses(&received, &sent(9_000), 4_000 * MS);
+        // That is so unless the gap began with the handover before, whose link ended then.
+        let late = g.clone().without_pause(Some(&gap(0, &came, 200)));
+        assert_eq!((late.paused_ns, late.missing), (0, 44));
+        let g = g.without_pause(None);
+        assert_eq!((g.paused_ns, g.missing), (9_000 * MS, 0));
+        // It asked all the time, or stopped with the link, as without an address.
+        for (from, stop) in [(180, 4_000), (9_000, 300)] {
+            let mut g = gap(0, &came, 200);
+            g.pauses(&received, &sent(from), stop * MS);
+            let g = g.without_pause(None);
+            assert_eq!((g.paused_ns, g.missing), (0, 44));
+        }
     }
 
     /// Handovers one after the other, in which packets were lost or held, drawn by chance; and bursts.

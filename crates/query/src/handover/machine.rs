@@ -3,10 +3,10 @@
 
 use super::mark::{Mark, Source, What};
 use super::open::{Open, Peer};
+use super::pace::Pace;
 use super::phase::{Phase, Span};
 use super::why;
 use super::words::{Cause, Ended, Kind};
-use std::collections::VecDeque;
 
 /// Marks before the data stops that may belong to it.
 const MOST_LEAD: usize = 2_048;
@@ -20,8 +20,6 @@ const QUIET_NS: i64 = 10_000_000_000;
 const STOOD_NS: i64 = 2_000_000_000;
 /// A client that has no answer asks again, later and later.
 const PATIENT_NS: i64 = 130_000_000_000;
-/// Received packets that show what pace a flow has.
-const PACE: usize = 16;
 
 /// One handover, of which every moment has a phase.
 #[derive(Clone, Debug)]
@@ -153,42 +151,6 @@ impl Handover {
     }
 }
 
-/// When data was received last, and at which pace.
-#[derive(Debug, Default)]
-struct Pace {
-    times: VecDeque<i64>,
-    last: Option<Mark>,
-}
-
-impl Pace {
-    fn push(&mut self, mark: &Mark) {
-        if self.times.len() == PACE {
-            self.times.pop_front();
-        }
-        self.times.push_back(mark.at_ns);
-        self.last = Some(mark.clone());
-    }
-
-    /// The last data before `at_ns`, if it came so regularly that its absence is one.
-    fn absent_since(&self, at_ns: i64) -> Option<&Mark> {
-        self.regular(at_ns).filter(|last| at_ns - last.at_ns > self.usual_ns())
-    }
-
-    /// The same, whether it is absent or not. Rarer data says nothing about the link.
-    fn regular(&self, at_ns: i64) -> Option<&Mark> {
-        let last = self.last.as_ref().filter(|m| m.at_ns <= at_ns)?;
-        (self.times.len() == PACE && self.usual_ns() <= 500_000_000).then_some(last)
-    }
-
-    /// From one to the next.
-    fn usual_ns(&self) -> i64 {
-        match (self.times.front(), self.times.back()) {
-            (Some(first), Some(last)) => (last - first) / (self.times.len().max(2) as i64 - 1),
-            _ => i64::MAX,
-        }
-    }
-}
-
 /// What may lead to a handover.
 fn is_sign(what: What) -> bool {
     matches!(
@@ -197,11 +159,17 @@ fn is_sign(what: What) -> bool {
             | What::BeaconLoss
             | What::Deauthenticated { .. }
             | What::Unprotected { .. }
+            | What::Leaves
             | What::ScanStart
             | What::Channel { .. }
             | What::ProbeRequest { .. }
             | What::ScanDone { .. }
     )
+}
+
+/// By itself no sign of a loss: what anybody can send, and what ends the link in the same moment.
+fn is_word(what: What) -> bool {
+    matches!(what, What::Unprotected { .. } | What::Leaves)
 }
 
 /// What a link does not outlast.
@@ -327,6 +295,9 @@ impl Machine {
                 if open.ready {
                     open.facts.first_sent.get_or_insert(mark.at_ns);
                 }
+                if open.stop.is_none() {
+                    self.pace.sent(mark.at_ns);
+                }
                 return;
             }
             if mark.what == What::Received {
@@ -406,8 +377,9 @@ impl Machine {
                 self.link = Link::Up;
                 self.pace.push(mark);
                 // It is heard again: its beacons were lost for a while, and the link was not.
-                self.lead.retain(|m| m.what != What::BeaconLoss);
+                self.lead.retain(|m| !matches!(m.what, What::BeaconLoss | What::Leaves));
             }
+            What::Sent => self.pace.sent(mark.at_ns),
             what if is_sign(what) => {
                 if self.lead.last().is_some_and(|l| mark.at_ns - l.at_ns > SIGN_NS)
                     || self.lead.len() >= MOST_LEAD
@@ -458,13 +430,13 @@ impl Machine {
                         | What::BeaconLoss
                         | What::Deauthenticated { .. }
                         | What::Unprotected { .. }
+                        | What::Leaves
                 )
             });
         }
         let last = lead.iter().rposition(|m| !recent(m, SIGN_NS) && !scanned).map_or(0, |i| i + 1);
         lead.drain(..last);
-        // Anybody can send what is unprotected: by itself it is no sign of a loss.
-        let sign = lead.iter().find(|m| !matches!(m.what, What::Unprotected { .. }));
+        let sign = lead.iter().find(|m| !is_word(m.what));
         let absent = (!first_join).then(|| self.pace.absent_since(mark.at_ns)).flatten();
         let begin = match (absent, sign) {
             (Some(a), Some(s)) => {
@@ -480,7 +452,7 @@ impl Machine {
             Open::begin(begin.clone(), if first_join { Peer::default() } else { self.peer.clone() });
         (open.tuned_mhz, open.stations) = (self.tuned_mhz, self.stations);
         open.facts.first_join = first_join;
-        open.data = if first_join { None } else { self.pace.regular(mark.at_ns).cloned() };
+        open.data = if first_join { None } else { self.pace.awaited(mark.at_ns).cloned() };
         if first_join {
             // There was nothing to detect.
             open.tiles.rename(Phase::Reaction);

@@ -181,6 +181,8 @@ pub enum What {
     Unprotected {
         reason: i64,
     },
+    /// Who joined it, as a supplicant, has the kernel leave it; a kernel that shuts an interface does the same in the name of whoever shut it.
+    Leaves,
     /// The kernel's word that it is not connected any more.
     Disconnected {
         reason: i64,
@@ -311,6 +313,7 @@ impl Mark {
             What::Unprotected { reason } => {
                 format!("unprotected deauthentication received and not believed, reason {reason}")
             }
+            What::Leaves => "the supplicant leaves".into(),
             What::Disconnected { reason } => format!("disconnected, reason {reason}"),
             What::CarrierOff => with_text("carrier off"),
             What::CarrierOn => "carrier on".into(),

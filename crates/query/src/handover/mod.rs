@@ -15,9 +15,11 @@ mod mark;
 #[cfg(test)]
 mod odd_test;
 mod open;
+mod pace;
 mod phase;
 mod settle;
 mod statistics;
+mod taken;
 #[cfg(test)]
 mod taken_test;
 #[cfg(test)]

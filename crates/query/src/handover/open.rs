@@ -15,9 +15,6 @@ const OPENED_NS: i64 = 1_000_000_000;
 /// A frame's reason comes so soon after what it did (52 to 84 ms were measured).
 const SAID_NS: i64 = 500_000_000;
 
-/// An interface that is shut or removed ends its link first, and is announced so soon after (80 ms were measured, 0.5 s on a busy machine).
-const TAKEN_NS: i64 = 2_000_000_000;
-
 /// A supplicant whose SA query has no answer leaves with this reason.
 const NO_LONGER_VALID: i64 = 2;
 
@@ -221,6 +218,10 @@ impl Open {
                 self.facts.unprotected = self.facts.unprotected.or((!self.joined).then_some(reason));
                 None
             }
+            What::Leaves => {
+                self.facts.left |= self.stop.is_none() && (mark.bssid.is_none() || !self.is_of_another(mark));
+                None
+            }
             What::CarrierOff
             | What::PortClosed
             | What::Disconnected { .. }
@@ -289,20 +290,6 @@ impl Open {
         (self.joined, self.ready, self.carrier_gone) = (false, false, true);
         (self.link_up, self.up) = (None, None);
         Some(Phase::Retry)
-    }
-
-    /// The interface was shut or removed: that ended the link, or the attempt to get another, or came later.
-    fn taken(&mut self, mark: &Mark) {
-        self.facts.removed |= mark.what == What::Removed;
-        let soon = self.stop.as_ref().is_none_or(|stop| mark.at_ns - stop.at_ns <= TAKEN_NS);
-        if soon && self.facts.attempts == 0 {
-            self.facts.taken = self.facts.taken.max(Some(mark.what == What::Removed));
-        } else if self.phase() == Phase::Retry
-            && mark.at_ns - self.tiles.since_ns() <= TAKEN_NS
-            && let Some(last) = self.facts.refusals.last_mut()
-        {
-            *last = mark.words();
-        }
     }
 
     fn down(&mut self, mark: &Mark) -> Option<Phase> {

@@ -62,6 +62,34 @@ fn an_interface_that_is_shut_in_an_attempt_did_not_end_the_link() {
     assert!(h.tiles());
 }
 
+/// Who left by the supplicant, or was sent away, and was shut soon after: that came later.
+#[test]
+fn an_interface_that_is_shut_soon_after_did_not_end_the_link() {
+    let mut all = before(0);
+    all.push(of(8, What::Leaves, AP1));
+    all.extend(shut(10, AP1).into_iter().take(3));
+    all.extend([at(850, What::AdminDown), at(1_900, What::AdminUp)]);
+    all.extend(joined(3_000, AP1));
+    let h = &run(&all)[0];
+    let why = |h: &Handover| h.spans[0].why.clone().unwrap_or_default();
+    assert_eq!((h.cause, h.spans[0].phase), (Cause::Left { reason: 3 }, Phase::Reaction));
+    assert_eq!(why(h), "the interface was shut for 1050 ms of it");
+    all.retain(|m| !matches!(m.what, What::AdminDown | What::AdminUp));
+    assert!(why(&run(&all)[0]).starts_with("the station had left by its supplicant"));
+    let mut all = before(0);
+    all.push(of(10, What::Deauthenticated { own: false, reason: 7 }, AP1));
+    all.extend([of(11, What::PortClosed, AP1), at(12, What::CarrierOff)]);
+    all.extend([at(850, What::AdminDown), at(1_900, What::AdminUp)]);
+    all.extend(joined(3_000, AP1));
+    assert_eq!(run(&all)[0].cause, Cause::SentAway { reason: 7 });
+    // The supplicant had left another access point long before.
+    let mut all = vec![of(-9_000, What::Leaves, AP2)];
+    all.extend(before(0));
+    all.extend(shut(10, AP1));
+    all.extend(joined(5_000, AP2));
+    assert_eq!(run(&all)[0].cause, Cause::Shut);
+}
+
 /// Its access point fell silent, and somebody shut it and opened it again while it searched.
 #[test]
 fn an_interface_that_is_shut_later_did_not_end_the_link() {

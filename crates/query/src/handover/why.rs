@@ -60,6 +60,7 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             Some("nothing came any more; the access point is given up when its beacons and the answers to probes have stayed away".into())
         }
         Phase::Detection => None,
+        Phase::Reaction if long(1000) => reaction(s, o),
         Phase::Probing => probing(s, next).map(|words| words + ended_early(s, o)),
         Phase::ProbingPause => Some("the scan found no network to join: the next one waits for the supplicant's timer".into()),
         Phase::Authentication if o.facts.algorithm == 4 => {
@@ -101,6 +102,25 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Nothing was searched, though there was no link.
+fn reaction(s: &Span, o: &Open) -> Option<String> {
+    let (mut since, mut shut_ns) = (None, 0);
+    for m in o.marks.iter().filter(|m| (s.from_ns..=s.to_ns).contains(&m.at_ns)) {
+        match m.what {
+            What::AdminDown => since = since.or(Some(m.at_ns)),
+            What::AdminUp => shut_ns += since.take().map_or(0, |at| m.at_ns - at),
+            _ => {}
+        }
+    }
+    shut_ns += since.map_or(0, |at| s.to_ns - at);
+    if shut_ns > 0 {
+        return Some(format!("the interface was shut for {} of it", milliseconds(shut_ns)));
+    }
+    o.facts
+        .left
+        .then(|| "the station had left by its supplicant, which looked for no network until then".to_owned())
 }
 
 /// A supplicant does not wait for a scan without end (wpa_supplicant: 10 s).

@@ -157,8 +157,8 @@ impl Cause {
         });
         match f.deauth {
             _ if f.first_join => Cause::Unknown,
-            _ if f.taken == Some(true) => Cause::Removed,
-            _ if f.taken.is_some() => Cause::Shut,
+            _ if f.taken_away() == Some(true) => Cause::Removed,
+            _ if f.taken_away().is_some() => Cause::Shut,
             Some((false, reason)) => Cause::SentAway { reason },
             // 4: the kernel gave up on a silent access point.
             Some((true, 4)) => Cause::Silent,

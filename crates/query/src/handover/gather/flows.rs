@@ -25,6 +25,8 @@ struct Near {
     received: Received,
     /// When, and whether it was dropped.
     sent: Vec<(i64, bool)>,
+    /// When, also before that.
+    asked: Received,
     /// Of the other side: the first seen.
     address: String,
 }
@@ -36,7 +38,7 @@ pub(super) fn gap(
     port: Option<i32>,
     before: Option<&FlowGap>,
 ) -> Result<Option<FlowGap>> {
-    let own = found(store, h, port)?;
+    let own = found(store, h, port)?.map(|own| own.without_pause(before));
     let gone_on = before.filter(|g| g.first_ns.is_none_or(|at| at > h.begin_ns));
     let longer = |g: &&FlowGap| {
         own.as_ref().is_none_or(|own| g.gap_ns().unwrap_or(i64::MAX) > own.gap_ns().unwrap_or(i64::MAX))
@@ -114,12 +116,13 @@ fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Resu
                 near.address = p.src_addr.unwrap_or_default();
             }
             taken += 1;
-        } else if !early
-            && p.if_in.is_none()
-            && (p.if_out.is_some_and(|i| h.carries(i)) || dropped)
-            && same(p.netns)
-        {
-            flows.entry((proto, dport, sport)).or_default().sent.push((p.first_ns, dropped));
+        } else if p.if_in.is_none() && (p.if_out.is_some_and(|i| h.carries(i)) || dropped) && same(p.netns) {
+            let near = flows.entry((proto, dport, sport)).or_default();
+            if early {
+                near.asked.earlier(p.first_ns);
+                return;
+            }
+            near.sent.push((p.first_ns, dropped));
             taken += 1;
         }
     })?;
@@ -127,15 +130,19 @@ fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Resu
     let most = flows
         .into_iter()
         .map(|(flow, near)| (near.received.times.iter().filter(|t| **t < stop_ns).count(), flow, near))
-        .filter(|(n, ..)| *n > 2)
-        .max_by_key(|(n, flow, _)| (*n, *flow));
-    let Some((_, (proto, sport, dport), Near { mut received, sent, address })) = most else {
+        // Its program may have paused.
+        .filter(|(.., near)| near.received.before(stop_ns) > 2)
+        .max_by_key(|(n, flow, near)| (*n, near.received.before(stop_ns), *flow));
+    let Some((_, (proto, sport, dport), Near { mut received, sent, mut asked, address })) = most else {
         return Ok(None);
     };
     received.sort();
     let words = format!("{} from {address} port {sport} to port {dport}", crate::app::protocol(proto));
+    asked.times.extend(sent.iter().map(|(at, _)| *at));
+    asked.sort();
     let mut gap = received.gap((h.begin_ns, h.end_ns), words);
     if let Some(g) = &mut gap {
+        g.pauses(&received.times, &asked.times, stop_ns);
         let end_ns = g.first_ns.unwrap_or(*range.end());
         let within = || sent.iter().filter(|(at, _)| (g.last_ns..end_ns).contains(at));
         (g.sent, g.refused) =

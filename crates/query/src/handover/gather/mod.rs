@@ -260,13 +260,15 @@ impl Store {
             let done = machine.finish(last_ns);
             machines.keep(place, done);
         }
-        let mut found = machines.found;
+        let (mut found, interfaces) = (machines.found, machines.interfaces);
         for h in &mut found.handovers {
-            h.interface = self.interface(h.ifindex, h.netns);
+            let name = interfaces.name((h.netns.unwrap_or(0), h.ifindex), h.begin_ns);
+            h.interface = name.map_or_else(|| self.interface(h.ifindex, h.netns), str::to_owned);
         }
         found.handovers.sort_by_key(|h| (h.begin_ns, h.ifindex));
         if let Some(name) = &asked.interface {
-            found.handovers.retain(|h| h.interface == *name);
+            // By what it was called then, or is called now.
+            found.handovers.retain(|h| h.interface == *name || self.interface(h.ifindex, h.netns) == *name);
         }
         if found.handovers.is_empty() {
             return Ok(found);

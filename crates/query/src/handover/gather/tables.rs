@@ -53,6 +53,8 @@ pub(super) struct Interfaces {
     below: BTreeMap<Place, Place>,
     /// Some say what it was before.
     say_before: bool,
+    /// What interfaces were called, and since when, in order of time.
+    names: BTreeMap<Place, Vec<(i64, String)>>,
 }
 
 /// Interfaces that it is above, one above the other.
@@ -66,6 +68,24 @@ impl Interfaces {
     pub fn above(&self, place: Place) -> Vec<i32> {
         let over = |upper: &&Place| all_below(&self.below, **upper).any(|p| p == place);
         self.below.keys().filter(over).map(|upper| upper.1).collect()
+    }
+
+    /// What it was called then, as far as it was announced.
+    pub fn name(&self, place: Place, at_ns: i64) -> Option<&str> {
+        let names = self.names.get(&place)?;
+        names.iter().rev().find(|n| n.0 <= at_ns).or(names.first()).map(|n| n.1.as_str())
+    }
+
+    fn called(&mut self, place: Place, at_ns: i64, text: &str) {
+        let name = text.split(' ').next().unwrap_or_default();
+        let names = self.names.entry(place).or_default();
+        if names.last().is_some_and(|last| last.1 == name) {
+            return;
+        }
+        let before =
+            text.split_once(RENAMED).map(|(_, name)| name.trim_end_matches(')')).filter(|_| names.is_empty());
+        names.extend(before.map(|name| (i64::MIN, name.to_owned())));
+        names.push((at_ns, name.to_owned()));
     }
 
     pub fn read(store: &Store) -> Result<Interfaces> {
@@ -116,6 +136,7 @@ impl Announced {
         let place = (row.netns.unwrap_or(0), i32::try_from(row.a).unwrap_or(0));
         let name = (place.0, row.text.split(' ').next().unwrap_or_default().to_owned());
         let removed = row.text.ends_with(REMOVED);
+        self.of.called(place, row.at_ns, &row.text);
         let (first, came) = (self.seen.insert(place), is_first_seen(&row.text));
         self.of.say_before |= row.text.contains(BEFORE);
         match had_carrier(&row.text) {
@@ -326,6 +347,19 @@ mod tests {
         assert!(read(&moved).gone.is_empty());
         moved.extend([(3, "eth1 down (was eth0)"), (5, "eth0 down (new)")]);
         assert!(read(&moved).same.is_empty());
+    }
+
+    #[test]
+    fn an_interface_has_the_name_that_it_had() {
+        let read = read(&[
+            (4, "w2 up"),
+            (4, "w2x up carrier (was w2)"),
+            (4, "w2 up (was w2x)"),
+            (5, "wlp3s0 down (was wlan0)"),
+        ]);
+        let names: Vec<_> = [0, 1_000, 1_999, 2_000].iter().map(|at| read.name((7, 4), *at)).collect();
+        assert_eq!(names, [Some("w2"), Some("w2x"), Some("w2x"), Some("w2")]);
+        assert_eq!((read.name((7, 5), 0), read.name((7, 6), 0)), (Some("wlan0"), None));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use kpat_model::link_address::parse;
 use kpat_model::{Exchanged, LinkWhat, WifiWhat};
 use kpat_store::tables::{ExchangeRow, LinkEventRow, WifiEventRow};
 use kpat_store::{Row, TableFile};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// IEEE80211_CONF_CHANGE_CHANNEL: drivers are configured for other reasons, too.
@@ -87,11 +87,19 @@ struct Radio {
     tuned: HashMap<String, i32>,
     /// How far a radio's connection to another is, by its address.
     states: HashMap<(String, String), i64>,
+    /// Threads that joined access points, of each radio.
+    joins: HashSet<(String, i32)>,
 }
 
 impl Radio {
     fn learn(&mut self, row: &WifiEventRow) {
         let Some(radio) = row.wiphy.as_ref().filter(|r| !r.is_empty()) else { return };
+        // A supplicant that is known only later was the same before.
+        if let (Some(WifiWhat::AuthStart | WifiWhat::AssocStart), Some(pid)) =
+            (WifiWhat::from_number(row.event), row.pid)
+        {
+            self.joins.insert((radio.clone(), pid));
+        }
         let place = row.ifindex.map(|i| (row.netns.unwrap_or(0), i));
         let known = self.of_radio.entry(radio.clone()).or_default();
         if let Some(place) = place.filter(|p| !known.contains(p)) {
@@ -168,6 +176,11 @@ impl Radio {
             WifiWhat::BeaconLoss | WifiWhat::PacketLoss | WifiWhat::ConnectionLoss => What::BeaconLoss,
             WifiWhat::KeyAdded => What::KeyAdded { pairwise: row.a != 0 },
             WifiWhat::ApStart | WifiWhat::MeshStart => What::Serves,
+            WifiWhat::DeauthStart | WifiWhat::DisassocStart
+                if row.pid.is_some_and(|pid| self.joins.contains(&(radio.to_owned(), pid))) =>
+            {
+                What::Leaves
+            }
             WifiWhat::ScanAbort
             | WifiWhat::StationChange
             | WifiWhat::DeauthStart
@@ -301,6 +314,21 @@ mod tests {
         assert_eq!(what("cfg80211:cfg80211_rx_unprot_mlme_mgmt"), Some(What::Unprotected { reason: 7 }));
         let believed = What::Deauthenticated { own: false, reason: 7 };
         assert_eq!(what("cfg80211:cfg80211_rx_mlme_mgmt"), Some(believed));
+    }
+
+    /// A kernel that shuts an interface leaves its access point by the same function, in another thread.
+    #[test]
+    fn the_supplicant_leaves_by_the_thread_that_joins() {
+        let row = |what: WifiWhat, pid: i32| WifiEventRow {
+            event: what as i32,
+            wiphy: Some("phy2".into()),
+            pid: Some(pid),
+            ..WifiEventRow::default()
+        };
+        let mut radio = Radio::default();
+        radio.learn(&row(WifiWhat::AuthStart, 700));
+        assert_eq!(radio.what(&row(WifiWhat::DeauthStart, 700), "phy2"), Some(What::Leaves));
+        assert_eq!(radio.what(&row(WifiWhat::DeauthStart, 801), "phy2"), Some(What::Other));
     }
 
     /// Both as recorded of one station, 7.2: hostapd refused the first request with status 55 (invalid FTE), and accepted the second.
