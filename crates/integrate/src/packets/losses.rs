@@ -98,18 +98,17 @@ impl Losses {
         let (from, to) = (l.from.0, l.to.0);
         let few_since = |since: i64| l.count > 0 && l.count.saturating_mul(FEW) <= self.between(since, to);
         let hides = hides(l.cause);
-        let few = hides != Hides::Anything && few_since(from);
-        let near = hides != Hides::Anything && !few && few_since(from.saturating_sub(REACH_NS));
-        let sort = match hides {
+        let stretches: fn(&mut Sort) -> &mut Stretches = match hides {
             Hides::Nothing => return,
-            Hides::Softirqs => &mut self.softirqs,
-            Hides::Records | Hides::Anything => &mut self.any,
+            Hides::Anything => |sort| &mut sort.many,
+            Hides::Records | Hides::Softirqs if few_since(from) => |sort| &mut sort.few,
+            Hides::Records | Hides::Softirqs if few_since(from.saturating_sub(REACH_NS)) => {
+                |sort| &mut sort.near
+            }
+            Hides::Records | Hides::Softirqs => |sort| &mut sort.many,
         };
-        match (few, near) {
-            (true, _) => sort.few.add(from, to),
-            (_, true) => sort.near.add(from, to),
-            _ => sort.many.add(from, to),
-        }
+        let sort = if hides == Hides::Softirqs { &mut self.softirqs } else { &mut self.any };
+        stretches(sort).add(from, to);
     }
 
     /// Records of that time, rather too few than too many.

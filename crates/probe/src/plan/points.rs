@@ -12,9 +12,6 @@ use std::path::Path;
 /// and cost as much.
 const TWINS: &[&str] = &["netif_rx_entry", "netif_receive_skb_entry"];
 
-/// Those of modules that may not be there; with each its module.
-const OF_MODULES: &[(&str, &str)] = &[("ovs_dp_upcall", "openvswitch")];
-
 /// Groups of events that cost something at each switch of every task, at each softirq: they may be left out.
 const OPTIONAL: &[&str] = &["sched:", "irq:", "napi:"];
 
@@ -32,9 +29,10 @@ fn fits(glob: &str, name: &str) -> bool {
     profile::glob(glob, &tracepoint_name(name)) || profile::glob(glob, name)
 }
 
-fn is_here(name: &str) -> bool {
-    let module = OF_MODULES.iter().find(|(of, _)| *of == name);
-    module.is_none_or(|(_, module)| Path::new("/sys/kernel/btf").join(module).exists())
+/// A module's own is here with its module.
+fn is_here(full: &str) -> bool {
+    let modules = functions::of(full).map_or(&[][..], |f| &f.modules);
+    modules.is_empty() || modules.iter().any(|m| Path::new("/sys/kernel/btf").join(m).exists())
 }
 
 /// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
@@ -53,7 +51,7 @@ pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tra
                     _ => !TWINS.contains(&name.as_str()),
                 });
                 let chosen = by_profile || named(&selection.add);
-                if !points || named(&selection.remove) || !chosen || !is_here(&name) {
+                if !points || named(&selection.remove) || !chosen || !is_here(&full) {
                     return None;
                 }
                 let f = MAX_FUNCS - 1 - number(&program)?;

@@ -1,5 +1,6 @@
 //! A handover as an application saw it: the gap in what it received, and what was lost or late of it.
 
+use super::pace::STOPPED;
 use std::collections::VecDeque;
 
 /// The gap of one flow, by its packets or its application's reads.
@@ -36,14 +37,13 @@ impl FlowGap {
         let answers = went >= STEADY && came.abs_diff(went) * 4 <= went;
         let next_ns = sent.iter().find(|at| **at > self.last_ns).copied();
         let end_ns = self.first_ns.unwrap_or(i64::MAX).min(next_ns.unwrap_or(i64::MAX));
-        if !answers
-            || self.pace_ns <= 0
-            || end_ns == i64::MAX
-            || stop_ns.min(end_ns) - self.last_ns <= 3 * self.pace_ns
+        if answers
+            && self.pace_ns > 0
+            && end_ns < i64::MAX
+            && stop_ns.min(end_ns) - self.last_ns > STOPPED * self.pace_ns
         {
-            return;
+            self.paused_ns = end_ns - self.last_ns;
         }
-        self.paused_ns = end_ns - self.last_ns;
     }
 
     /// `before`: what is known of the handover before; where this gap began with it, the link had not stood since.
@@ -51,7 +51,7 @@ impl FlowGap {
         if let Some(before) = before.filter(|b| b.last_ns == self.last_ns) {
             self.paused_ns = self.paused_ns.min(before.paused_ns);
         }
-        let unasked = if self.paused_ns > 0 { self.paused_ns / self.pace_ns.max(1) } else { 0 };
+        let unasked = self.paused_ns / self.pace_ns.max(1);
         self.missing = self.missing.saturating_sub(unasked.unsigned_abs());
         self
     }

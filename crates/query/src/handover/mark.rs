@@ -181,7 +181,7 @@ pub enum What {
     Unprotected {
         reason: i64,
     },
-    /// Who joined it, as a supplicant, has the kernel leave it; a kernel that shuts an interface does the same in the name of whoever shut it.
+    /// The supplicant that joined the access point leaves it. When an interface is shut, the kernel leaves by the same function, in the thread that shut it.
     Leaves,
     /// The kernel's word that it is not connected any more.
     Disconnected {

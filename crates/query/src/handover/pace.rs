@@ -8,7 +8,7 @@ const PACE: usize = 16;
 /// Rarer data says nothing about the link.
 const RARE_NS: i64 = 500_000_000;
 /// Who sent nothing for so many times what is usual has stopped.
-const STOPPED: i64 = 3;
+pub(super) const STOPPED: i64 = 3;
 
 /// The newest times of one direction.
 #[derive(Debug, Default)]
