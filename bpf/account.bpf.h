@@ -9,8 +9,6 @@
 #include "chosen.bpf.h"
 #include "samples.h"
 
-#define AF_INET 2
-#define AF_INET6 10
 #define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
 #define PF_KTHREAD 0x00200000

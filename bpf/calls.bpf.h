@@ -144,7 +144,7 @@ __noinline u64 packet_of_flow(u64 at, u64 flow)
 
 	if (e)
 		return entry_place(e);
-	return head && has_headers(h) ? admit(at, head, flow_port(flow, ethertype(h, head) == ETH_P_IP), PASSES) : 0;
+	return head && has_headers(h) ? admit_by_sender(skb, head, flow_port(flow, ethertype(h, head) == ETH_P_IP), PASSES) : 0;
 }
 
 /* What is read is a copy beside its packet, or no packet: what was received has headers. A function of its own, as the deepest way of calls has no stack to spare. */

@@ -184,9 +184,19 @@ struct {
 } named_pids SEC(".maps");
 
 #ifndef KPAT_APP
+/* What headers say; `part`: which datagram a fragment belongs to, 0: it is whole. Ports are as they are loaded, 0 where there are none. */
+struct flow {
+	u64 from, to, part;
+	u32 proto, ports;
+	u32 first; /* of a datagram in parts, the one with the ports */
+	u32 inside; /* offset of the packet that an ICMP error is about, 0: it is none */
+};
+
 /* Header bytes while the filter looks at them: one per CPU and context, so that an interrupt spoils nothing. */
 struct scratch {
 	u8 bytes[256];
+	u64 sender_chosen; /* theirs.bpf.h, and where there is no stack for it */
+	struct flow flow, about;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

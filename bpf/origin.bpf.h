@@ -14,9 +14,8 @@
 #include "filter.bpf.h"
 #include "ring.bpf.h"
 #include "sample.bpf.h"
+#include "theirs.bpf.h"
 
-#define AF_INET 2
-#define AF_INET6 10
 #define PROTO_TCP 6
 #define PROTO_UDP 17
 
@@ -25,12 +24,9 @@ static __always_inline u64 sock_word(struct sock *sk, u32 offset)
 	return kread_word((u64)sk + offset);
 }
 
-/* An IPv6 socket that talks IPv4: ::ffff:a.b.c.d. */
 static __always_inline bool talks_ipv4(struct sock *sk, u32 family)
 {
-	u32 peer = bpf_core_field_offset(struct sock, __sk_common.skc_v6_daddr);
-
-	return family == AF_INET || (!sock_word(sk, peer) && (u32)sock_word(sk, peer + 8) == 0xffff0000);
+	return family == AF_INET || talks_mapped((u64)sk + bpf_core_field_offset(struct sock, __sk_common.skc_v6_daddr));
 }
 
 /* Headers as this socket will write them, as far as a filter may look that the socket decides: the rest is zero. */
@@ -69,13 +65,15 @@ __noinline int socket_matches(u64 at, u32 family)
 		return 0;
 	/* of one socket come many packets in a row */
 	key = at ^ (ports << 32 | kread(sk, __sk_common.skc_daddr)) * 0x9e3779b97f4a7c15ULL;
+	if (by_process)
+		key += wish_now();
 	if (ctl->no_match == key)
 		return 0;
 	s = bpf_map_lookup_elem(&scratches, &slot);
 	if (!s)
 		return 0;
 	len = written_by(sk, family, ports, (u64 *)s->bytes);
-	if (filter_network(s->bytes, len, len) && (!sample_below || sampled(s->bytes, 0, len)))
+	if (filter_network(s->bytes, len, len) && (!sample_below || sampled(s->bytes, 0, len)) && (!by_process || theirs(0, netns_of_socket((void *)sk))))
 		return 1;
 	ctl->no_match = key;
 	return 0;

@@ -16,6 +16,7 @@
 #include "air.bpf.h"
 #include "footprint.bpf.h"
 #include "homeless.bpf.h"
+#include "onward_flow.bpf.h"
 #include "polls.bpf.h"
 #include "refused.bpf.h"
 #include "stamps.bpf.h"
@@ -149,7 +150,7 @@ static __always_inline bool wanted(struct kp_ring_ctl *ctl, struct sk_buff *skb,
 
 	if (!elsewhere && ethertype(h, head) < 0x600)
 		return false;
-	if (elsewhere || (has_filter && !filter_matches((u64)skb, head, h.mac, h.network, w->link_type | port << 16))) {
+	if (elsewhere || (has_filter && !filter_matches((u64)skb, head, h.mac, h.network, w->link_type | port << 16)) || !of_chosen(skb, h, w)) {
 		/* not of ports that are still to be written, nor of a place that is the socket's */
 		if (!port && (w->ifindex || !(elsewhere || places_chosen())))
 			remember_refusal(skb, head, h);
@@ -225,7 +226,7 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 		return 0;
 	}
 	now = moment(ctl);
-	if (guess_reuse)
+	if (guess_reuse || by_process)
 		ident = identity_of(skb, head);
 	id = guess_reuse ? known_again((u64)skb, ident, what, now) : 0;
 	/* lives are whole: what was received already was not chosen then, whatever its headers say now */
@@ -246,6 +247,8 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 	e->link = link_signature(skb, head, h);
 	if (guess_reuse)
 		remember(e, skb, ident, id, now);
+	else if (by_process)
+		e->ident = ident;
 	if (air_watch && sig && !sk)
 		tell_air((u64)skb, head, id);
 	if (stamp_watch && sig && !sk)
@@ -255,6 +258,14 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 	else if (sig || kread(skb, transport_header) != UNSET_HEADER)
 		footprint((u64)skb, head, id, now);
 	return place;
+}
+
+/* The same; where it is asked whose the packet is, its sender is known then. */
+static __always_inline u64 admit_by_sender(struct sk_buff *skb, u64 head, u32 port, u32 what)
+{
+	if (by_process)
+		know_sender(kread_ptr(skb, sk));
+	return admit((u64)skb, head, port, what);
 }
 
 /*
@@ -267,7 +278,7 @@ __noinline int changed(u64 at, u64 head, u64 place, u64 sig)
 	struct packet_entry *e = entry_at(place);
 	struct sk_buff *skb = (struct sk_buff *)at;
 	struct kp_ring_ctl *ctl = ring_ctl();
-	u64 dev = kread_ptr(skb, dev), link;
+	u64 dev = kread_ptr(skb, dev), link, ident;
 
 	if (!ctl || (own_tgid && own_doing(current_context(), current_pid_tgid())))
 		return 1;
@@ -276,6 +287,11 @@ __noinline int changed(u64 at, u64 head, u64 place, u64 sig)
 		e->dev = dev;
 		log_place((u64)skb, dev, e->id);
 		return 1;
+	}
+	if (by_process && sig != e->sig) {
+		ident = flow_goes_on((u64)skb, head, e->ident);
+		if (!guess_reuse)
+			e->ident = ident;
 	}
 	if (guess_reuse && sig != e->sig) {
 		u64 now = identity_of(skb, head), was = e->ident;
@@ -346,7 +362,7 @@ static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool 
 		return NULL;
 	}
 	if (!e && !refused_as_before(skb, head)) {
-		u64 place = admit((u64)skb, head, 0, what);
+		u64 place = admit_by_sender(skb, head, 0, what);
 
 		e = place ? entry_at(place) : NULL;
 	}

@@ -6,7 +6,8 @@
  * freed unseen: no packet is known by it, so nothing has to be forgotten.
  *
  * One word a refusal, in a table without chains: a collision costs one more question. The word is a hash under a key of the recording's
- * own, so that nobody can make a flow that stands for another one. It is good for some 256 jiffies, as a device may move to a namespace that is wanted.
+ * own, so that nobody can make a flow that stands for another one. It is good for some 256 jiffies, as a device may move to a namespace that is wanted,
+ * and where processes are chosen until the next flow is.
  * Rejected: entries among the packets, as every refused packet whose end no probe sees would take a wanted one's place for ten seconds.
  */
 #ifndef KPAT_REFUSED_H
@@ -96,7 +97,7 @@ static __always_inline u64 *refusal_slot(u64 hash)
 
 static __always_inline u64 refusal_now(u64 hash)
 {
-	return hash ^ bpf_jiffies64() >> 8;
+	return hash ^ bpf_jiffies64() >> 8 ^ (by_process ? wish_now() : 0);
 }
 
 static __always_inline bool refused_before(u64 hash)

@@ -12,9 +12,8 @@
 
 #include "tasks.bpf.h"
 #include "subflows.bpf.h"
+#include "whose.bpf.h"
 
-#define AF_INET 2
-#define AF_INET6 10
 #define SOCK_DONE 2 /* of the flags: the other end has closed */
 #define IPPROTO_TCP 6
 #define IPPROTO_UDP 17
@@ -120,7 +119,7 @@ struct sock_entry {
 	u32 ports;
 	u32 slot; /* this place */
 	u32 left; /* of a write that is under way: bytes not yet taken */
-	u8 marks; /* SOCK_OFF, SOCK_AGAIN; user space sets them */
+	u8 marks; /* SOCK_OFF and its neighbours; user space sets the first two */
 	u8 tcp;
 	u8 waits; /* WAITS_*, when a segment last came */
 	u8 first_over; /* its first call that sends is over */
@@ -135,6 +134,7 @@ struct sock_entry {
 #define SOCK_OFF 1 /* not wanted */
 #define SOCK_AGAIN 2 /* announce it once more: another file has begun */
 #define SOCK_ELSEWHERE 4 /* in a namespace that is not recorded */
+#define SOCK_OTHERS 8 /* of processes that are not chosen, as far as is known */
 
 #define SOCK_WAYS 4
 struct sock_bucket {
@@ -244,6 +244,31 @@ static __always_inline u32 sock_ports(struct sock *sk)
 	return sk_read(sk, __sk_common.skc_portpair);
 }
 
+__noinline int task_is_chosen(void)
+{
+	return task_chosen();
+}
+
+/* Does a chosen process have this socket, or was its flow, or where it listens, chosen? */
+static __noinline int socket_chosen(u64 at)
+{
+	struct sock___whose *sk = (struct sock___whose *)at;
+	u64 peer = at + bpf_core_field_offset(struct sock___whose, __sk_common.skc_v6_daddr), own = own_address(sk), key, to;
+	u32 proto = kread(sk, sk_protocol), port = own_port(sk);
+
+	if (socket_is_theirs(at))
+		return 1;
+	to = is_ipv4(sk) || talks_mapped(peer) ? kread(sk, __sk_common.skc_daddr) : address_of_v6(kread_word(peer), kread_word(peer + 8));
+	key = flow_key(end_of(own, port), end_of(to, kread(sk, __sk_common.skc_dport)), proto);
+	if (bpf_map_lookup_elem(&flows, &key))
+		return 1;
+	key = end_key(end_of(own, port), proto);
+	if (bpf_map_lookup_elem(&ends, &key))
+		return 1;
+	key = port_key(netns_of_socket(sk), proto, port);
+	return !!bpf_map_lookup_elem(&ends, &key);
+}
+
 /* First sight, or the table forgot it. Index of its place, negative: not wanted. */
 static __noinline int sock_insert(struct sock *sk, u64 cookie)
 {
@@ -283,6 +308,8 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->device = e->lower = 0;
 	e->epoch = settings.epoch;
 	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF | SOCK_ELSEWHERE : 0;
+	if (by_process && !e->marks && !socket_chosen((u64)sk))
+		e->marks = SOCK_OFF | SOCK_OTHERS;
 	store_release(&e->cookie, cookie);
 	if (!e->marks)
 		announce_socket(sk, cookie, e->slot);
@@ -321,9 +348,16 @@ static __always_inline struct sock_entry *sock_with_cookie(struct sock *sk, u64 
 	if (e->marks & SOCK_OFF) {
 		u32 ports = sock_ports(sk);
 
-		/* Connected since the filter was asked of it: with other ports, which a socket that closes loses, it may be wanted. */
-		if (e->marks & SOCK_ELSEWHERE || ports == e->ports || !(u16)ports || !(ports >> 16))
+		if (e->marks & SOCK_ELSEWHERE)
 			return NULL;
+		if (by_process && e->marks & SOCK_OTHERS) {
+			/* A chosen process may have been given it. */
+			if (current_context() || !task_is_chosen())
+				return NULL;
+		} else if (ports == e->ports || !(u16)ports || !(ports >> 16)) {
+			/* Connected since the filter was asked of it: with other ports, which a socket that closes loses, it may be wanted. */
+			return NULL;
+		}
 		e->ports = ports;
 	}
 	e->marks = 0;

@@ -68,6 +68,8 @@ struct napi_struct {
 	struct net_device *dev; /* NULL: a CPU's backlog */
 } __core;
 
+#define AF_INET 2
+#define AF_INET6 10
 #define AF_PACKET 17
 #define PACKET_OUTGOING 4 /* include/uapi/linux/if_packet.h */
 #define SOCK_DGRAM 2

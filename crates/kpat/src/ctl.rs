@@ -46,7 +46,7 @@ enum What {
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         ring: Option<u64>,
     },
-    /// Profile: which processes are profiled each for itself (as `kpat record --only`)
+    /// Which processes are recorded, or profiled each for itself (as `kpat record --only`, with which it must have begun unless it is a profile)
     Only {
         #[command(subcommand)]
         change: OnlyChange,
@@ -65,7 +65,7 @@ enum What {
 
 #[derive(clap::Subcommand)]
 enum OnlyChange {
-    /// These, too: pid=N, comm=NAME, cgroup=PATH, container=ID or user=NAME
+    /// These, too: pid=N, comm=NAME, cgroup=PATH, container=ID, pod=NAME or user=NAME
     Add {
         #[arg(required = true, value_name = "WHICH", value_parser = Term::parse)]
         terms: Vec<Term>,

@@ -210,7 +210,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     };
     let (selection, application) = (selection(args)?, args.app.application(&args.select)?);
     let (work, wifi, programs) = (args.select.work(), args.select.wifi(), programs(args)?);
-    let (only, resources) = args.profiled.profiled(work, !args.command.is_empty())?;
+    let (only, resources) = args.profiled.profiled(&args.select, !args.command.is_empty())?;
     let sources = [selection.is_some(), application.is_some(), work, programs.is_some(), wifi];
     let sources = sources.iter().filter(|s| **s).count();
     Ok(Options {

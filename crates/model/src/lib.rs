@@ -6,6 +6,7 @@ pub mod application;
 pub mod build_id;
 pub mod codes;
 pub mod explained;
+pub mod flow;
 pub mod footprint;
 pub mod functions;
 pub mod hash;

@@ -46,6 +46,9 @@ pub struct Meta {
     /// Only this part of the packets was recorded; `None`: all that the filter wants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
+    /// Only packets and sockets of processes that fit one of these, as `kpat record --only` has them; empty: of all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
     /// Inode numbers of the namespaces recorded, empty: all.
     pub netns: Vec<u32>,
     /// Command line that started the recording.

@@ -1,6 +1,7 @@
 //! One part of the packets instead of all: which, chosen by a hash of what a packet says of itself (RFC 5475, section 6.2). The kernel
 //! side chooses in the same way (bpf/sample.bpf.h), and so does the sniffer of the recording.
 
+use crate::flow::{KEY, mix};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -35,14 +36,6 @@ pub struct Sample {
 
 /// More would be no packets at all.
 pub const MOST: u32 = 1_000_000;
-
-const KEY: u64 = 0x9e37_79b9_7f4a_7c15;
-
-fn mix(x: u64) -> u64 {
-    let x = x.wrapping_mul(KEY);
-    let x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    x ^ x >> 29
-}
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;

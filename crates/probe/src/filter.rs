@@ -122,11 +122,17 @@ pub fn compile(text: &str) -> Result<Option<Compiled>, Error> {
     Ok(Some(Compiled { link, network, link_only, socket_decides, flow_decides }))
 }
 
-/// The filter of a recording that has only a part of what it wants: with an empty text one that wants all, as there is somebody to ask
+/// The filter of a recording that has only a part of what it wants, or only what is of some processes: with an empty text one that wants all, as there is somebody to ask
 /// then. Whether a flow is in is known as soon as its addresses are, a packet shows it in its transport header.
-pub fn compile_sampled(text: &str, sample: Option<&Sample>) -> Result<Option<Compiled>, Error> {
+pub fn compile_sampled(
+    text: &str,
+    sample: Option<&Sample>,
+    by_process: bool,
+) -> Result<Option<Compiled>, Error> {
     let filter = compile(text)?;
-    let Some(sample) = sample else { return Ok(filter) };
+    if sample.is_none() && !by_process {
+        return Ok(filter);
+    }
     let mut filter = filter.unwrap_or_else(|| Compiled {
         link: vec![translate::answer(true)],
         network: vec![translate::answer(true)],
@@ -134,7 +140,7 @@ pub fn compile_sampled(text: &str, sample: Option<&Sample>) -> Result<Option<Com
         socket_decides: true,
         flow_decides: true,
     });
-    if sample.by == Unit::Packet {
+    if sample.is_some_and(|s| s.by == Unit::Packet) {
         (filter.socket_decides, filter.flow_decides) = (false, false);
     }
     Ok(Some(filter))

@@ -36,6 +36,7 @@ pub mod sampling;
 pub mod sink;
 pub mod sys;
 mod vdso;
+mod whose;
 pub mod wire;
 pub mod wiregen;
 pub mod work;

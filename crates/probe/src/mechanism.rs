@@ -282,6 +282,7 @@ fn small_plan(build: Build) -> Plan {
         guess_reuse: false,
         own_packets: false,
         within: false,
+        by_process: false,
         clone_cookies: Vec::new(),
         constants: Vec::new(),
     }

@@ -2,7 +2,7 @@
 //! by libbpf. Configuring is pure, so the same plan gives the same bytes anywhere; all that depends on the running
 //! kernel happens in [`Plan::load`].
 
-use crate::elf;
+use crate::{elf, whose};
 use libbpf_rs::libbpf_sys as ffi;
 use libbpf_rs::{MapCore, ObjectBuilder};
 use std::collections::BTreeSet;
@@ -168,6 +168,8 @@ pub struct Plan {
     pub own_packets: bool,
     /// Functions without a packet are recorded within calls of packets: other programs, of [`WITHIN`]'s names.
     pub within: bool,
+    /// Only packets or sockets of chosen processes are recorded: the tables for that have their lengths.
+    pub by_process: bool,
     /// Further variables of the kernel side, by name, of 32 or 64 bits.
     pub constants: Vec<(&'static str, u64)>,
 }
@@ -254,6 +256,16 @@ impl Plan {
                 Some("rings") => {
                     set(m.set_value_size((RING_DATA + self.ring_bytes + RING_TAIL) as u32))?;
                     set(m.set_max_entries(self.cpus as u32))?;
+                }
+                Some(name) if let Some((_, most)) = whose::TABLES.iter().find(|(n, _)| *n == name) => {
+                    set(m.set_max_entries(if self.by_process { *most } else { 1 }))?;
+                }
+                Some(name)
+                    if whose::TABLES_OF_CHOICE.contains(&name)
+                        && !self.by_process
+                        && self.side != Side::Profile =>
+                {
+                    set(m.set_max_entries(1))?;
                 }
                 Some("withins") => set(m.set_max_entries(self.withins()))?,
                 Some(".data.packets") => set(m.set_value_size(self.packet_buckets * bucket_bytes))?,

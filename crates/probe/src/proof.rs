@@ -300,6 +300,7 @@ impl Prover {
             guess_reuse: points,
             own_packets: false,
             within: false,
+            by_process: false,
             clone_cookies: plan::clone_cookies(decision),
             constants: self.constants.clone(),
         })

@@ -5,6 +5,7 @@
 //! take seconds on old kernels).
 
 use crate::sink::Sink;
+use crate::whose::Finder;
 use crate::{filter, kernel, netlink, plan, radios, sys};
 use kpat_model as model;
 use kpat_model::LossCause;
@@ -96,6 +97,8 @@ pub struct Recorder {
     pausing: Pausing,
     costs: Costs,
     unrun: Unrun,
+    /// What looks for what chosen processes have open.
+    finder: Option<Finder>,
     /// When logging ended.
     ended: Option<meta::ClockAnchor>,
 }
@@ -117,7 +120,8 @@ impl Recorder {
         if !matches!(options.mode, Mode::Disk) {
             reserve = None;
         }
-        let compiled = filter::compile_sampled(&options.filter, options.sample.as_ref())?;
+        let compiled =
+            filter::compile_sampled(&options.filter, options.sample.as_ref(), options.by_process())?;
         let decided = source::decide(&options)?;
         limits::enough_descriptors(decided.iter().map(|d| &d.decision))?;
         decided.iter().for_each(|d| tell(d.note()));
@@ -157,6 +161,7 @@ impl Recorder {
         if let Some(sockets) = &mut sink.sockets {
             sockets.listen(netlink::listeners(&watched, Instant::now() + MOST_FOR_LISTENERS));
         }
+        let finder = sources.finder(&options.only).map_err(Error::Chosen)?;
         let control = Control::start(cpus, tell);
         privileges::lacking(tell);
         let meta = describe(&options, sources.all(), cpus);
@@ -179,6 +184,7 @@ impl Recorder {
             pausing: Pausing::new(options.paused),
             costs,
             unrun: Unrun::default(),
+            finder,
             ended: None,
             sources,
             options,

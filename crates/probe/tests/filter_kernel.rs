@@ -50,6 +50,7 @@ fn plan(build: Build, text: &str) -> Plan {
         guess_reuse: false,
         own_packets: false,
         within: false,
+        by_process: false,
         side: Side::Packets,
         constants: Vec::new(),
         clone_cookies: Vec::new(),

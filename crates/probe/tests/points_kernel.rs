@@ -43,6 +43,7 @@ fn the_verifier_accepts_every_point_where_frees_are_not_seen() {
             guess_reuse: true,
             own_packets: false,
             within: false,
+            by_process: false,
             side: Side::Packets,
             constants: vec![("stamp_watch", stamps)],
             clone_cookies: Vec::new(),

@@ -52,6 +52,7 @@ fn fields_are_read_where_the_kernels_format_has_them() {
         clone_cookies: Vec::new(),
         own_packets: false,
         within: false,
+        by_process: false,
         constants: Vec::new(),
     };
     let loaded = plan.load(&[("radio_point", None)]).unwrap_or_else(|e| panic!("{e}"));

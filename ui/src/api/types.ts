@@ -41,6 +41,8 @@ export interface Info {
   filter: string;
   // Only this part of the packets was recorded, as `1/8 of flows`.
   sample: string | null;
+  // Only what is of processes that fit one of these; empty: of all.
+  only: string[];
   profile: string;
   start_boot_ns: Big;
   start_wall_ns: Big | null;

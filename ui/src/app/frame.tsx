@@ -120,6 +120,7 @@ function Bottom({ info }: { info: Info }): JSX.Element {
     <footer class="bottom">
       <span>{many(c.packets, "packet")}</span>
       {info.sample && <span class="chip" title="Only this part of the packets was recorded, and all counts are of it; kpat info estimates how many there were">sample {info.sample}</span>}
+      {info.only.length > 0 && <span class="chip" title="Only packets and sockets of these processes were recorded">only {info.only.join(", ")}</span>}
       {c.sockets > 0 && <span>{many(c.sockets, "socket")} of applications</span>}
       <span>{many(c.calls, "call")} of {many(c.functions, "function")}</span>
       <span title="Frames of the captures that belong to a packet">{c.frames ? `${count(matched)} of ${many(c.frames, "frame")} matched` : "no capture"}</span>

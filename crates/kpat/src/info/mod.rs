@@ -137,6 +137,9 @@ fn add_recording(pairs: &mut Pairs, meta: &Meta, functions: &str) {
         pairs.add("detail", &meta.detail);
     }
     pairs.add("filter", if meta.filter.is_empty() { "none: all packets" } else { &meta.filter });
+    if !meta.only.is_empty() {
+        pairs.line("processes", Line::of(format!("only {}", meta.only.join(", ")), Style::Warn));
+    }
     if let Some(sample) = &meta.sample {
         pairs.line("sample", Line::of(format!("{sample}: {}", sample_words(sample)), Style::Warn));
     }
@@ -293,6 +296,7 @@ fn recording_json(meta: &Meta) -> Value {
         "detail": meta.detail,
         "filter": meta.filter,
         "sample": meta.sample,
+        "only": meta.only,
         "netns": meta.netns,
         "command": meta.command,
         "ring_bytes_per_cpu": meta.ring_bytes_per_cpu,

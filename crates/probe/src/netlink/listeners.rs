@@ -47,7 +47,9 @@ pub fn listeners(all: &[NetnsRef], until: Instant) -> Vec<Listener> {
             if n % STEP == 0 && Instant::now() >= until {
                 break 'all;
             }
-            let Some(inode) = std::fs::read_link(d.path()).ok().and_then(|to| inode(to.to_str()?)) else {
+            let Some(inode) =
+                std::fs::read_link(d.path()).ok().and_then(|to| processes::socket_inode(to.to_str()?))
+            else {
                 continue;
             };
             if found.contains_key(&inode) {
@@ -63,11 +65,6 @@ pub fn listeners(all: &[NetnsRef], until: Instant) -> Vec<Listener> {
         Some(Listener { socket: SocketRecord { pid, ..socket }, process })
     };
     found.into_iter().filter_map(held).collect()
-}
-
-/// Of what a descriptor is a link to.
-fn inode(link: &str) -> Option<u32> {
-    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// Those in the namespace of this thread, by inode.
@@ -169,7 +166,7 @@ mod tests {
         for (link, number) in
             [("socket:[17]", Some(17)), ("pipe:[17]", None), ("socket:[x]", None), ("/socket:[17]", None)]
         {
-            assert_eq!(inode(link), number, "{link}");
+            assert_eq!(processes::socket_inode(link), number, "{link}");
         }
     }
 }

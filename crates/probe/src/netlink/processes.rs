@@ -22,9 +22,14 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// What a process is called; `None`: it has ended.
-pub(super) fn name_of(pid: u32) -> Option<String> {
+pub(crate) fn name_of(pid: u32) -> Option<String> {
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(comm.trim_end_matches('\n').to_owned())
+}
+
+/// The number of the socket that a descriptor is a link to.
+pub(crate) fn socket_inode(link: &str) -> Option<u32> {
+    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// `pid 1234 (nginx)`.
@@ -43,7 +48,7 @@ pub(super) fn path_of(pid: u32) -> PathBuf {
 }
 
 /// Inode number of the namespace that a process is in. What may not be looked at, and what has ended, has none.
-pub(super) fn inum_of(pid: u32) -> Option<u32> {
+pub(crate) fn inum_of(pid: u32) -> Option<u32> {
     Some(std::fs::metadata(path_of(pid)).ok()?.ino() as u32)
 }
 

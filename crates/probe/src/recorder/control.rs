@@ -7,6 +7,7 @@ use super::{Note, Recorder, note};
 use crate::control::{Change, Reply, Request, Server, Status};
 use crate::ring::LEAST_RING;
 use crate::sink::Sink;
+use crate::whose::Finder;
 use crate::work::ChangeChoice;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -118,7 +119,7 @@ impl Recorder {
                 reply
             }
             Request::Set(c) => change(&mut self.sources, self.pausing.paused, &mut self.sink, &c),
-            Request::Choose(c) => choose(&self.sources, &mut self.sink, &c),
+            Request::Choose(c) => choose(&self.sources, self.finder.as_ref(), &mut self.sink, &c),
             Request::Dump => match &self.flight {
                 Some(flight) => {
                     dump = true;
@@ -235,12 +236,21 @@ fn turn(sources: &mut Sources, paused: bool, sink: &mut Sink, globs: &[String], 
     Reply::Done(format!("{n} functions switched {word}; {now_on} of {all} are logged"))
 }
 
-fn choose(sources: &Sources, sink: &mut Sink, change: &ChangeChoice) -> Reply {
+fn choose(sources: &Sources, finder: Option<&Finder>, sink: &mut Sink, change: &ChangeChoice) -> Reply {
     match sources.change_choice(change) {
-        None => Reply::Refused("this recording is not of a profile (--profile profile)".into()),
+        None => Reply::Refused(
+            "this recording has everybody's packets and sockets; it would have to begin with --only".into(),
+        ),
         Some(Err(e)) => Reply::Refused(e.to_string()),
-        Some(Ok(words)) => {
-            let words = format!("profiled: {words}");
+        Some(Ok(terms)) => {
+            let words: Vec<String> = terms.iter().map(ToString::to_string).collect();
+            let words = format!(
+                "chosen: {}",
+                if words.is_empty() { "every process".into() } else { words.join(" ") }
+            );
+            if let Some(finder) = finder {
+                finder.change(terms);
+            }
             note(sink, &words);
             Reply::Done(words)
         }

@@ -1,7 +1,7 @@
 //! What a recorder may do: what it lacks is reported when it starts, what it does not need any more it gives up once everything runs.
 //!
 //! It keeps what programs are attached again with (`kpat ctl resume`), what enters namespaces that come and samples the cost
-//! (CAP_SYS_ADMIN), what names places in the kernel, what lets it hurry, and of a profile with samples what tells the addresses of others' processes (CAP_SYS_PTRACE). The thread that looks for network namespaces without a
+//! (CAP_SYS_ADMIN), what names places in the kernel, what lets it hurry, and of a profile with samples what tells the addresses of others' processes, where processes are chosen what tells their sockets (CAP_SYS_PTRACE). The thread that looks for network namespaces without a
 //! name keeps what lets it look at others' processes (CAP_SYS_PTRACE), and nothing else. Threads that only write, capture or serve
 //! keep nothing.
 
@@ -35,8 +35,8 @@ pub(super) fn of_files(log: &Path) -> Vec<Cap> {
 pub(super) fn give_up(options: &Options, files_take: &[Cap]) {
     let mut keep = vec![Cap::Bpf, Cap::Perfmon, Cap::SysAdmin, Cap::Syslog, Cap::SysNice];
     keep.extend(files_take);
-    if options.work && options.sample_rate > 0 {
-        // What the addresses of others' processes mean.
+    if (options.work && options.sample_rate > 0) || options.by_process() {
+        // What the addresses of others' processes mean, and which sockets they have.
         keep.push(Cap::SysPtrace);
     }
     if !options.command.is_empty() {

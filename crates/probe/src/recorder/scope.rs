@@ -148,6 +148,11 @@ pub(super) fn describe(options: &Options, sources: &[Source], cpus: usize) -> me
         detail: d.detail.map_or("", Detail::name).into(),
         filter: options.filter.clone(),
         sample: options.sample,
+        only: if options.by_process() {
+            options.only.iter().map(ToString::to_string).collect()
+        } else {
+            Vec::new()
+        },
         netns: options.netns.iter().map(|n| n.inum).collect(),
         command: options.words.clone(),
         ring_bytes_per_cpu: sources[0].rings.allocated_bytes() as u64,

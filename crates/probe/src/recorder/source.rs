@@ -16,7 +16,8 @@ use crate::ring::Rings;
 use crate::roles::role;
 use crate::sampling::{self, Clocks as SampleClocks};
 use crate::sink::Sink;
-use crate::work::{self, Accounts, ChangeChoice};
+use crate::whose::{self, Whose};
+use crate::work::{self, Accounts, ChangeChoice, Term};
 use crate::{app, filter, kernel, programs, radios, sys};
 use kpat_model::BootNs;
 use kpat_model::meta;
@@ -176,6 +177,13 @@ impl Decided {
             constants.extend(filter::constants(compiled, options.sample.as_ref()));
             constants.push(("stamp_watch", u64::from(devices.iter().any(|d| d.phc.is_some()))));
         }
+        let by_process = matches!(side, Side::Packets | Side::Application) && options.by_process();
+        if matches!(side, Side::Packets | Side::Application) {
+            constants.push(("by_process", u64::from(by_process)));
+        }
+        if !by_process {
+            tracepoints.retain(|t| !t.program.starts_with(whose::PROGRAMS));
+        }
         let cpus = kernel::possible_cpus();
         let mut object = Plan {
             build: decision.build,
@@ -197,6 +205,7 @@ impl Decided {
             guess_reuse: side == Side::Packets && decision.mechanism == Mechanism::Tracepoint,
             own_packets: options.own_packets,
             within: decision.functions.iter().any(|c| c.is_within()),
+            by_process,
             clone_cookies: plan::clone_cookies(&decision),
             constants,
         };
@@ -244,6 +253,10 @@ impl Decided {
                 .then(|| Accounts::new(&loaded, cpus, &options.only, options.resources).map(RefCell::new))
                 .transpose()
                 .map_err(Error::Chosen)?,
+            whose: by_process
+                .then(|| Whose::new(&loaded, &options.only).map(RefCell::new))
+                .transpose()
+                .map_err(Error::Chosen)?,
             faults: Vec::new(),
             changes: None,
             clocks: SampleClocks::new(if side == Side::Profile { options.sample_rate } else { 0 }),
@@ -289,7 +302,9 @@ pub(super) struct Source {
     pub(super) settings: Option<app::Settings>,
     /// Of a profile.
     accounts: Option<RefCell<Accounts>>,
-    /// The same: what runs at the end of page faults.
+    /// Of packets and applications: whose are recorded, if not everybody's.
+    whose: Option<RefCell<Whose>>,
+    /// Of a profile: what runs at the end of page faults.
     faults: Vec<OwnedFd>,
     /// The same with samples.
     changes: Option<SideBand>,
@@ -475,13 +490,26 @@ impl Source {
         }
     }
 
-    /// Who is profiled for itself, from now on; `None`: this is no profile.
-    pub(super) fn change_choice(&self, change: &ChangeChoice) -> Option<std::io::Result<String>> {
+    /// Who is chosen, from now on; `None`: no choice was asked for, and this is no profile.
+    pub(super) fn change_choice(&self, change: &ChangeChoice) -> Option<std::io::Result<Vec<Term>>> {
+        if let Some(whose) = &self.whose {
+            let mut whose = whose.borrow_mut();
+            return Some(whose.change(&self.loaded, change).map(|()| whose.choice().terms().to_vec()));
+        }
         let mut accounts = self.accounts.as_ref()?.borrow_mut();
-        Some(accounts.change_choice(&self.loaded, change).map(|()| {
-            let all: Vec<String> = accounts.choice().terms().iter().map(ToString::to_string).collect();
-            if all.is_empty() { "every process".into() } else { all.join(" ") }
-        }))
+        Some(accounts.change_choice(&self.loaded, change).map(|()| accounts.choice().terms().to_vec()))
+    }
+
+    /// Its kernel side, if it asks whose packets or sockets are.
+    pub(super) fn asks_whose(&self) -> Option<&Loaded> {
+        self.whose.as_ref().map(|_| &self.loaded)
+    }
+
+    /// Rules about processes are evaluated anew.
+    pub(super) fn look_whose(&self) {
+        if let Some(whose) = &self.whose {
+            whose.borrow_mut().look();
+        }
     }
 
     /// A file begins, in which no stack may be missing.

@@ -4,7 +4,8 @@ use super::Error;
 use super::source::Source;
 use crate::mappings::SideBand;
 use crate::sink::Sink;
-use crate::work::ChangeChoice;
+use crate::whose::Finder;
+use crate::work::{ChangeChoice, Term};
 use kpat_model::BootNs;
 
 /// At least one; packets come first.
@@ -52,9 +53,23 @@ impl Sources {
         self.0.iter().for_each(|s| s.switch(paused));
     }
 
-    /// Who is profiled for itself, from now on; `None`: no source is a profile.
-    pub(super) fn change_choice(&self, change: &ChangeChoice) -> Option<std::io::Result<String>> {
-        self.0.iter().find_map(|s| s.change_choice(change))
+    /// Who is chosen, from now on; `None`: no source has a choice.
+    pub(super) fn change_choice(&self, change: &ChangeChoice) -> Option<std::io::Result<Vec<Term>>> {
+        let mut last = None;
+        for s in &self.0 {
+            match s.change_choice(change) {
+                None => {}
+                Some(Err(e)) => return Some(Err(e)),
+                done => last = done,
+            }
+        }
+        last
+    }
+
+    /// What looks for what chosen processes have open; `None`: no source asks.
+    pub(super) fn finder(&self, terms: &[Term]) -> std::io::Result<Option<Finder>> {
+        let asking = || self.0.iter().filter_map(Source::asks_whose);
+        if asking().next().is_none() { Ok(None) } else { Finder::start(asking(), terms.to_vec()).map(Some) }
     }
 
     /// Takes what fits one of `globs` into the log, or leaves it out: how many fit, and how many of them changed.
@@ -94,6 +109,7 @@ impl Sources {
     /// Looks at the loss counters of all rings, and closes chunks that have become old.
     pub(super) fn look(&self, sink: &mut Sink, now: BootNs, close: bool) {
         for (i, s) in self.0.iter().enumerate() {
+            s.look_whose();
             s.take_sums(sink, now, close);
             (0..s.rings.cpus()).for_each(|cpu| sink.count_losses(i, &s.rings, cpu, now));
         }

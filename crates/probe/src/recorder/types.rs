@@ -63,7 +63,7 @@ pub struct Options {
     pub work: bool,
     /// Of that, samples with stacks: so many of each CPU in a second, 0: none.
     pub sample_rate: u32,
-    /// Of that, processes that are profiled each for itself; empty: all.
+    /// Only the packets and sockets of these processes are recorded, and of a profile they are profiled each for itself; empty: all.
     pub only: Vec<Term>,
     /// Of that, what is accounted.
     pub resources: Resources,
@@ -71,6 +71,13 @@ pub struct Options {
     pub programs: Option<Programs>,
     /// What a device does to have a network.
     pub wifi: bool,
+}
+
+impl Options {
+    /// Not everybody's packets and sockets are recorded.
+    pub fn by_process(&self) -> bool {
+        !self.only.is_empty() && (self.selection.is_some() || self.application.is_some())
+    }
 }
 
 /// Of a recording of what programs say: rows of the table of programs.

@@ -21,6 +21,8 @@ pub enum Term {
     Cgroup(String),
     /// The beginning of a container's id.
     Container(String),
+    /// A pod's name, `NAMESPACE/NAME`, or the beginning of its id.
+    Pod(String),
     /// A number or a name.
     User(String),
     /// The recorded command and what it forks.
@@ -28,13 +30,13 @@ pub enum Term {
 }
 
 impl Term {
-    /// `pid=1234`, `comm=nginx*`, `cgroup=/system.slice`, `container=1f4a9c`, `user=www-data`, `command`.
+    /// `pid=1234`, `comm=nginx*`, `cgroup=/system.slice`, `container=1f4a9c`, `pod=shop/web-0`, `user=www-data`, `command`.
     pub fn parse(text: &str) -> Result<Term, String> {
         if text == "command" {
             return Ok(Term::Command);
         }
         let (what, value) = text.split_once('=').filter(|(_, v)| !v.is_empty()).ok_or_else(|| {
-            format!("{text}: pid=N, comm=NAME, cgroup=PATH, container=ID, user=NAME or command")
+            format!("{text}: pid=N, comm=NAME, cgroup=PATH, container=ID, pod=NAME, user=NAME or command")
         })?;
         let value = value.to_owned();
         Ok(match what {
@@ -45,9 +47,17 @@ impl Term {
             }
             "cgroup" => Term::Cgroup(value),
             "container" => Term::Container(value),
+            "pod" => Term::Pod(value),
             "user" => Term::User(value),
-            _ => return Err(format!("{what}: pid, comm, cgroup, container, user or command")),
+            _ => return Err(format!("{what}: pid, comm, cgroup, container, pod, user or command")),
         })
+    }
+}
+
+impl Term {
+    /// As an error names it.
+    fn noun(&self) -> String {
+        self.to_string().replacen('=', " ", 1)
     }
 }
 
@@ -58,10 +68,21 @@ impl fmt::Display for Term {
             Term::Comm(t) => write!(f, "comm={t}"),
             Term::Cgroup(t) => write!(f, "cgroup={t}"),
             Term::Container(t) => write!(f, "container={t}"),
+            Term::Pod(t) => write!(f, "pod={t}"),
             Term::User(t) => write!(f, "user={t}"),
             Term::Command => write!(f, "command"),
         }
     }
+}
+
+/// Does a task's name fit?
+pub(crate) fn name_fits(text: &str, name: &str) -> bool {
+    let Ok((mask, want)) = pattern(text) else { return false };
+    let mut has = [0; 16];
+    for (to, from) in has.iter_mut().zip(name.bytes().take(15)) {
+        *to = from;
+    }
+    (0..16).all(|i| has[i] & mask[i] == want[i])
 }
 
 /// What of a task's sixteen bytes of name counts, and what it must be.
@@ -183,8 +204,8 @@ impl Choice {
         }
         self.terms = terms;
         self.set(1, rules.len() as u64);
-        for name in REMEMBERED {
-            let table = map(loaded, name)?;
+        // Only a profile has all of them.
+        for table in REMEMBERED.iter().filter_map(|name| loaded.map(name)) {
             for key in table.keys().collect::<Vec<_>>() {
                 let _ = table.delete(&key);
             }
@@ -244,6 +265,61 @@ fn with_children(process: u32) -> Vec<u32> {
     all
 }
 
+/// Of a term with a number: the processes that it chooses, as far as they are there.
+pub(crate) fn members_by_number(t: &Term) -> Vec<u32> {
+    match (number(t), t) {
+        (Some(process), Term::Command) => with_children(process).split_off(1),
+        (Some(process), _) => with_children(process),
+        (None, _) => Vec::new(),
+    }
+}
+
+/// Of a term with cgroups: the processes in them and below.
+pub(crate) fn members_by_group(t: &Term) -> Vec<u32> {
+    let mut all = Vec::new();
+    // One that is not there any more has nobody in it.
+    for folder in folders(t).into_iter().flatten().flatten() {
+        processes_in(&folder, 0, &mut all);
+    }
+    all
+}
+
+/// Of a term with cgroups: where they are now; `None`: it has none.
+fn folders(t: &Term) -> Option<io::Result<Vec<PathBuf>>> {
+    let below = |fits: &dyn Fn(&str) -> bool| {
+        let mut found = Vec::new();
+        folders_below(&groups()?, fits, 0, &mut found);
+        if found.is_empty() { Err(io::Error::other(format!("there is no {}", t.noun()))) } else { Ok(found) }
+    };
+    match t {
+        Term::Cgroup(path) => Some(groups().map(|at| vec![at.join(path.trim_start_matches('/'))])),
+        Term::Container(id) => Some(below(&|name| is_container(name, id))),
+        Term::Pod(name) => {
+            let ids = pods_called(name, Path::new(POD_LOGS));
+            Some(below(&|folder| pod_of(folder).is_some_and(|id| id.starts_with(name) || ids.contains(&id))))
+        }
+        _ => None,
+    }
+}
+
+fn processes_in(folder: &Path, depth: usize, all: &mut Vec<u32>) {
+    let listed = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    all.extend(listed.lines().filter_map(|l| l.parse::<u32>().ok()));
+    let below = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for e in below.filter(|e| depth < DEEPEST && e.file_type().is_ok_and(|t| t.is_dir())) {
+        processes_in(&e.path(), depth + 1, all);
+    }
+}
+
+/// A number or a name; `None`: there is no such user.
+pub(crate) fn user_number(name: &str) -> Option<u32> {
+    let by_name = || super::labels::users().into_iter().find(|(_, n)| n == name).map(|(uid, _)| uid);
+    name.parse().ok().or_else(by_name)
+}
+
+/// So far below the root a cgroup may be.
+const DEEPEST: usize = 16;
+
 fn rules(terms: &[Term]) -> io::Result<Vec<wire::Rule>> {
     let mut all = Vec::new();
     for t in terms {
@@ -257,25 +333,20 @@ fn rules(terms: &[Term]) -> io::Result<Vec<wire::Rule>> {
                 let (mask, name) = (halves(mask), halves(name));
                 all.push(wire::Rule { kind: rule_kind::RULE_COMM.into(), number: 0, mask, name });
             }
-            Term::Cgroup(path) => {
-                let at = groups()?.join(path.trim_start_matches('/'));
-                let number = super::labels::inode(&at, "")
-                    .ok_or_else(|| io::Error::other(format!("there is no cgroup {path}")))?;
-                all.push(rule(rule_kind::RULE_CGROUP.into(), number));
-            }
-            Term::Container(id) => {
-                let mut found = Vec::new();
-                containers(&groups()?, id, 0, &mut found);
-                if found.is_empty() {
-                    return Err(io::Error::other(format!("there is no container {id}")));
+            Term::Cgroup(_) | Term::Container(_) | Term::Pod(_) => {
+                let before = all.len();
+                for at in folders(t).into_iter().flatten().flatten() {
+                    let number = super::labels::inode(&at, "");
+                    all.extend(number.map(|number| rule(rule_kind::RULE_CGROUP.into(), number)));
                 }
-                all.extend(found.into_iter().map(|number| rule(rule_kind::RULE_CGROUP.into(), number)));
+                if all.len() == before {
+                    folders(t).transpose()?;
+                    return Err(io::Error::other(format!("there is no {}", t.noun())));
+                }
             }
             Term::User(name) => {
-                let by_name =
-                    || super::labels::users().into_iter().find(|(_, n)| n == name).map(|(uid, _)| uid);
-                let uid = name.parse().ok().or_else(by_name);
-                let uid: u32 = uid.ok_or_else(|| io::Error::other(format!("there is no user {name}")))?;
+                let none = || io::Error::other(format!("there is no user {name}"));
+                let uid = user_number(name).ok_or_else(none)?;
                 all.push(rule(rule_kind::RULE_USER.into(), uid.into()));
             }
         }
@@ -293,21 +364,50 @@ fn groups() -> io::Result<PathBuf> {
     super::labels::mount().ok_or_else(|| io::Error::other("there is no cgroup2 here"))
 }
 
-/// Cgroups of containers whose id begins so; engines write it with a prefix and `.scope`, or alone.
-fn containers(folder: &Path, id: &str, depth: usize, found: &mut Vec<u64>) {
-    const DEEPEST: usize = 16;
+/// Cgroups whose folder's name fits; in those is not looked further.
+fn folders_below(folder: &Path, fits: &dyn Fn(&str) -> bool, depth: usize, found: &mut Vec<PathBuf>) {
     for e in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if !e.file_type().is_ok_and(|t| t.is_dir()) {
             continue;
         }
-        let name = e.file_name().to_string_lossy().into_owned();
-        let own = name.strip_suffix(".scope").unwrap_or(&name).rsplit('-').next().unwrap_or_default();
-        if own.len() == 64 && own.bytes().all(|b| b.is_ascii_hexdigit()) && own.starts_with(id) {
-            found.extend(super::labels::inode(&e.path(), ""));
+        if fits(&e.file_name().to_string_lossy()) {
+            found.push(e.path());
         } else if depth < DEEPEST {
-            containers(&e.path(), id, depth + 1, found);
+            folders_below(&e.path(), fits, depth + 1, found);
         }
     }
+}
+
+/// A container's whose id begins so; engines write it with a prefix and `.scope`, or alone.
+fn is_container(folder: &str, id: &str) -> bool {
+    let own = folder.strip_suffix(".scope").unwrap_or(folder).rsplit('-').next().unwrap_or_default();
+    own.len() == 64 && own.bytes().all(|b| b.is_ascii_hexdigit()) && own.starts_with(id)
+}
+
+/// The id of the pod that a cgroup is of: `pod1f4a-…`, or of systemd `kubepods-burstable-pod1f4a_….slice`.
+fn pod_of(folder: &str) -> Option<String> {
+    const ID_BYTES: usize = 36;
+    let own = folder.strip_suffix(".slice").unwrap_or(folder);
+    let id = own
+        .rsplit_once("pod")
+        .filter(|(before, _)| before.is_empty() || before.ends_with('-'))?
+        .1
+        .replace('_', "-");
+    (id.len() == ID_BYTES && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')).then_some(id)
+}
+
+/// Where a node has the logs of its pods: a folder `NAMESPACE_NAME_ID` for each.
+const POD_LOGS: &str = "/var/log/pods";
+
+/// Ids of the pods with this name.
+fn pods_called(name: &str, logs: &Path) -> Vec<String> {
+    let all = std::fs::read_dir(logs).into_iter().flatten().flatten();
+    let of = |folder: std::fs::DirEntry| {
+        let folder = folder.file_name().to_string_lossy().into_owned();
+        let [namespace, own, id] = folder.split('_').collect::<Vec<_>>()[..] else { return None };
+        (name == own || name.split_once('/') == Some((namespace, own))).then(|| id.to_owned())
+    };
+    all.filter_map(of).collect()
 }
 
 fn bytes_of(rule: &wire::Rule) -> &[u8] {
@@ -373,15 +473,9 @@ impl Resources {
 mod tests {
     use super::*;
 
-    fn fits(text: &str, name: &str) -> bool {
-        let (mask, want) = pattern(text).unwrap();
-        let mut has = [0; 16];
-        has[..name.len()].copy_from_slice(name.as_bytes());
-        (0..16).all(|i| has[i] & mask[i] == want[i])
-    }
-
     #[test]
     fn names_as_the_kernel_side_compares_them() {
+        use name_fits as fits;
         assert!(fits("nginx", "nginx") && !fits("nginx", "nginx-2") && !fits("nginx", "ngin"));
         assert!(fits("nginx*", "nginx") && fits("nginx*", "nginx-worker") && !fits("nginx*", "mynginx"));
         assert!(fits("w?b*", "web1") && fits("w?b", "wxb") && fits("*", "") && fits("*", "anything"));
@@ -391,13 +485,44 @@ mod tests {
 
     #[test]
     fn terms_as_they_are_typed() {
-        for text in ["pid=12", "comm=ng?nx*", "cgroup=/a/b", "container=1f4a", "user=0", "command"] {
+        for text in
+            ["pid=12", "comm=ng?nx*", "cgroup=/a/b", "container=1f4a", "pod=shop/web-0", "user=0", "command"]
+        {
             assert_eq!(Term::parse(text).unwrap().to_string(), text);
         }
         for text in ["", "pid=", "pid=x", "nginx", "comm=a*b", "unit=a"] {
             assert!(Term::parse(text).is_err(), "{text}");
         }
     }
+
+    #[test]
+    fn cgroups_are_known_by_their_names() {
+        let (id, container) = ("1f4a9c00-1111-2222-3333-444455556666", "ab".repeat(32));
+        for folder in [format!("pod{id}"), format!("kubepods-burstable-pod{}.slice", id.replace('-', "_"))] {
+            assert_eq!(pod_of(&folder).as_deref(), Some(id), "{folder}");
+        }
+        for folder in ["kubepods.slice", "tripod.slice", "pod1f4a", "podman-1.scope", &format!("xpod{id}")] {
+            assert_eq!(pod_of(folder), None, "{folder}");
+        }
+        for folder in [
+            container.clone(),
+            format!("docker-{container}.scope"),
+            format!("cri-containerd-{container}.scope"),
+        ] {
+            assert!(is_container(&folder, "abab") && !is_container(&folder, "ba"), "{folder}");
+        }
+        let logs = std::env::temp_dir().join(format!("kpat-pods-{}", std::process::id()));
+        for name in [format!("shop_web-0_{id}"), "shop_web-1_x".into(), "other_web-0_y".into(), "odd".into()]
+        {
+            std::fs::create_dir_all(logs.join(name)).expect("made");
+        }
+        let mut both = pods_called("web-0", &logs);
+        both.sort();
+        assert_eq!(both, [id, "y"]);
+        assert_eq!(pods_called("shop/web-0", &logs), [id]);
+        std::fs::remove_dir_all(&logs).expect("removed");
+    }
+
     #[test]
     fn numbers_that_are_no_process_are_refused() {
         let own = std::process::id();

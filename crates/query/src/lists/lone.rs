@@ -22,6 +22,8 @@ pub enum Unmatched {
     Filter(String),
     /// It kept only this part of the packets.
     Sample(Sample),
+    /// It has only what is of processes that fit this.
+    Processes(String),
     /// It is for a link address that no interface of the device has.
     NotAddressed { mac: String },
     /// None of these: no packet of the log has its headers near its time.
@@ -119,6 +121,9 @@ impl Store {
             why.push(Unmatched::Filter(m.log.filter.clone()));
         }
         why.extend(m.log.sample.map(Unmatched::Sample));
+        if !m.log.only.is_empty() {
+            why.push(Unmatched::Processes(m.log.only.join(" or ")));
+        }
         if why.is_empty() {
             why.push(Unmatched::Unseen);
         }

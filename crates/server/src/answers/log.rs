@@ -29,6 +29,8 @@ answers! {
         filter: String,
         /// Only this part of the packets was recorded, as `1/8 of flows`.
         sample: Option<String>,
+        /// Only what is of processes that fit one of these; empty: of all.
+        only: Vec<String>,
         profile: String,
         start_boot_ns: Big,
         start_wall_ns: Option<Big>,

@@ -72,6 +72,9 @@ fn words(why: &Unmatched) -> String {
             sample.one_in,
             sample.by.noun()
         ),
+        Unmatched::Processes(which) => {
+            format!("The recording has only packets of some processes ({which}); this may be another's.")
+        }
         Unmatched::NotAddressed { mac } => {
             format!("It was not for this device: no interface of it has the link address {mac}.")
         }

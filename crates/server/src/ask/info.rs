@@ -188,6 +188,7 @@ pub fn info(ask: &Ask<'_>) -> Answer<Info> {
         arch: meta.arch.clone(),
         mechanism: meta.mechanism.clone(),
         filter: meta.filter.clone(),
+        only: meta.only.clone(),
         sample: meta.sample.map(|s| format!("1/{} of {}s", s.one_in, s.by.noun())),
         profile: match meta.detail.as_str() {
             "" => meta.profile.clone(),
