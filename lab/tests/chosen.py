@@ -208,6 +208,26 @@ class Chosen(unittest.TestCase):
         self.assertEqual(len(self.of(A)), first[0] + second[0])
         self.assertEqual(len(self.of(B)), second[1] + third[1])
 
+    def test_a_port_that_another_has_later(self):
+        self.client, self.server = self.all = joined(self, "only", "v0", "10.98.2.1", SERVER)
+        go, over, bound = (self.dir / name for name in ("go", "over", "bound"))
+        does = f'echo ready; until [ -e {go} ]; do sleep 0.1; done; {sys.executable} -c "$1" {bound}; touch {over}; exec sleep 600'
+        shell = begun(self, "shell", ["ip", "netns", "exec", self.server, "sh", "-c", does, "sh", BIND_LATER])
+        record = self.record("--only", f"pid={shell.p.pid}")
+        go.touch()
+        shell.wait_ready(bound.exists, cache.patience())
+        time.sleep(3)  # it is looked for once a second, and nothing says when
+        send = ["ip", "netns", "exec", self.client, sys.executable, "-c", SEND_LATER]
+        sh(*send)
+        shell.wait_ready(over.exists, cache.patience())
+        time.sleep(3)
+        other = begun(self, "other", ["ip", "netns", "exec", self.server, sys.executable, "-c", BIND_LATER, str(self.dir / "also")], lambda p: (self.dir / "also").exists())
+        sh(*send)
+        other.p.wait(cache.patience())
+        self.assertEqual(record.stop(), 0)
+        self.integrated()
+        self.assertEqual([(p["dst_port"], p["verdict"]) for p in self.packets], [(LATER, "delivered")] * ROUNDS)
+
     def test_who_binds_later_and_parts_and_echoes(self):
         self.client, self.server = self.all = joined(self, "only", "v0", "10.98.2.1", SERVER)
         bound = self.dir / "bound"

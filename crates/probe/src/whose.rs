@@ -77,11 +77,19 @@ struct Tables {
     turn: MapHandle,
 }
 
-/// What is there now: keys of flows, of ends and of addresses.
-#[derive(Default, PartialEq, Eq)]
-struct Found {
-    flows: BTreeSet<u64>,
-    ends: BTreeSet<u64>,
+/// Keys of the kernel side's table of ends: each goes when what it stands for is not there any more.
+#[derive(Clone, Default)]
+struct Ends {
+    /// Of TCP, which are looked for only where something was there before it was chosen.
+    listeners: BTreeSet<u64>,
+    datagrams: BTreeSet<u64>,
+    locals: BTreeSet<u64>,
+}
+
+impl Ends {
+    fn all(&self) -> BTreeSet<u64> {
+        [&self.listeners, &self.datagrams, &self.locals].into_iter().flatten().copied().collect()
+    }
 }
 
 /// Looks for what chosen processes have open, until it is dropped.
@@ -125,7 +133,7 @@ struct Search {
     tables: Vec<Tables>,
     terms: Vec<Term>,
     /// What was entered.
-    ends: BTreeSet<u64>,
+    ends: Ends,
     members: BTreeSet<u32>,
     /// Sockets of datagrams that were there the last time, by namespace: if none is new, nobody's descriptors are read.
     datagrams: BTreeMap<u32, HashSet<u32>>,
@@ -169,51 +177,57 @@ impl Search {
             by_netns.entry(members::netns(*pid).unwrap_or(0)).or_default().push(*pid);
         }
         by_netns.remove(&0);
-        let mut found = Found::default();
+        let (mut flows, mut ends) = (BTreeSet::new(), self.ends.clone());
+        ends.locals.clear();
         let mut changed = whole || members != self.members;
         let mut sockets = Vec::new();
         for (netns, pids) in &by_netns {
             let (all, datagrams) = sockets::of(pids[0], whole);
             changed |= self.datagrams.get(netns) != Some(&datagrams);
             self.datagrams.insert(*netns, datagrams);
-            found.ends.extend(sockets::locals(pids[0]).into_iter().map(|ip| flow::local_key(*netns, ip)));
+            ends.locals.extend(sockets::locals(pids[0]).into_iter().map(|ip| flow::local_key(*netns, ip)));
             sockets.push((*netns, all));
         }
         self.members = members;
         if !changed {
             // What they have is as it was; only addresses come and go.
-            found.ends.extend(&self.ends);
-            return self.enter(found, false);
+            return self.enter(&flows, ends);
+        }
+        ends.datagrams.clear();
+        if whole {
+            ends.listeners.clear();
         }
         for ((netns, all), pids) in sockets.into_iter().zip(by_netns.values()) {
             let theirs: HashSet<u32> = pids.iter().flat_map(|pid| members::sockets(*pid)).collect();
             for s in all.into_iter().filter(|s| theirs.contains(&s.inode)) {
+                let of_protocol = if s.is_of_datagrams() { &mut ends.datagrams } else { &mut ends.listeners };
                 match s.peer {
-                    Some(peer) => found.flows.insert(flow::flow_key(s.own, peer, s.protocol)),
+                    Some(peer) => flows.insert(flow::flow_key(s.own, peer, s.protocol)),
                     None if s.own.0.is_unspecified() => {
-                        found.ends.insert(flow::port_key(netns, s.protocol, s.own.1))
+                        of_protocol.insert(flow::port_key(netns, s.protocol, s.own.1))
                     }
-                    None => found.ends.insert(flow::end_key(s.own, s.protocol)),
+                    None => of_protocol.insert(flow::end_key(s.own, s.protocol)),
                 };
             }
         }
-        self.enter(found, whole);
+        self.enter(&flows, ends);
     }
 
-    /// `all`: what was entered before and is not found now is gone; else it may be of what was not looked for.
-    fn enter(&mut self, found: Found, all: bool) {
+    /// Flows stay until others take their place; ends that were entered and are not there now go.
+    fn enter(&mut self, flows: &BTreeSet<u64>, ends: Ends) {
         let one = 1u32.to_ne_bytes();
+        let (before, now) = (self.ends.all(), ends.all());
         let mut news = false;
         for t in &self.tables {
-            for key in &found.flows {
+            for key in flows {
                 // A table that is full has no room for it: its packets are as those of others.
                 news |= t.flows.update(&key.to_ne_bytes(), &one, MapFlags::ANY).is_ok();
             }
-            for key in found.ends.difference(&self.ends) {
+            for key in now.difference(&before) {
                 news |= t.ends.update(&key.to_ne_bytes(), &one, MapFlags::ANY).is_ok();
             }
-            for key in self.ends.difference(&found.ends).filter(|_| all) {
-                // The kernel side may have removed it.
+            for key in before.difference(&now) {
+                // It may have had no room.
                 let _ = t.ends.delete(&key.to_ne_bytes());
             }
             if news {
@@ -222,10 +236,6 @@ impl Search {
                 let _ = t.turn.update(&0u32.to_ne_bytes(), &turn.to_ne_bytes(), MapFlags::ANY);
             }
         }
-        if all {
-            self.ends = found.ends;
-        } else {
-            self.ends.extend(found.ends);
-        }
+        self.ends = ends;
     }
 }

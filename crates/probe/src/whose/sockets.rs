@@ -12,6 +12,12 @@ pub(super) struct Socket {
     pub(super) inode: u32,
 }
 
+impl Socket {
+    pub(super) fn is_of_datagrams(&self) -> bool {
+        self.protocol != TCP
+    }
+}
+
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const UDP_LITE: u8 = 136;
