@@ -308,7 +308,7 @@ static __noinline int sock_insert(struct sock *sk, u64 cookie)
 	e->device = e->lower = 0;
 	e->epoch = settings.epoch;
 	e->marks = !net || !netns_wanted(kread((struct net *)(net), ns.inum)) ? SOCK_OFF | SOCK_ELSEWHERE : 0;
-	if (by_process && !e->marks && !socket_chosen((u64)sk))
+	if (by_process && choosing() && !e->marks && !socket_chosen((u64)sk))
 		e->marks = SOCK_OFF | SOCK_OTHERS;
 	store_release(&e->cookie, cookie);
 	if (!e->marks)
@@ -352,7 +352,7 @@ static __always_inline struct sock_entry *sock_with_cookie(struct sock *sk, u64 
 			return NULL;
 		if (by_process && e->marks & SOCK_OTHERS) {
 			/* A chosen process may have been given it. */
-			if (current_context() || !task_is_chosen())
+			if (choosing() && (current_context() || !task_is_chosen()))
 				return NULL;
 		} else if (ports == e->ports || !(u16)ports || !(ports >> 16)) {
 			/* Connected since the filter was asked of it: with other ports, which a socket that closes loses, it may be wanted. */

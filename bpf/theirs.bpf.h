@@ -109,6 +109,8 @@ __noinline int theirs(u32 network, u32 netns)
 	struct flow *f;
 	u64 key;
 
+	if (!choosing())
+		return 1;
 	network &= 0x7f;
 	if (!s)
 		return 0;

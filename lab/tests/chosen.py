@@ -203,10 +203,14 @@ class Chosen(unittest.TestCase):
         second = both()
         ctl("remove", f"pid={a.p.pid}")
         third = both()
+        ctl("all")
+        fourth = both()
         self.assertEqual(record.stop(), 0)
         self.integrated()
-        self.assertEqual(len(self.of(A)), first[0] + second[0])
-        self.assertEqual(len(self.of(B)), second[1] + third[1])
+        self.assertEqual(len(self.of(A)), first[0] + second[0] + fourth[0])
+        self.assertEqual(len(self.of(B)), second[1] + third[1] + fourth[1])
+        bytes_at = lambda port: sum(s["crossings"]["send"]["bytes"] for s in self.sockets if s["peer_port"] == port and "send" in s["crossings"])
+        self.assertEqual((bytes_at(A), bytes_at(B)), (3 * ROUNDS * BYTES, 3 * ROUNDS * BYTES))
 
     def test_a_port_that_another_has_later(self):
         self.client, self.server = self.all = joined(self, "only", "v0", "10.98.2.1", SERVER)
