@@ -244,6 +244,7 @@ static __always_inline u32 sock_ports(struct sock *sk)
 	return sk_read(sk, __sk_common.skc_portpair);
 }
 
+/* For all programs that see sockets: once in the object. */
 __noinline int task_is_chosen(void)
 {
 	return task_chosen();
@@ -253,16 +254,15 @@ __noinline int task_is_chosen(void)
 static __noinline int socket_chosen(u64 at)
 {
 	struct sock___whose *sk = (struct sock___whose *)at;
-	u64 peer = at + bpf_core_field_offset(struct sock___whose, __sk_common.skc_v6_daddr), own = own_address(sk), key, to;
 	u32 proto = kread(sk, sk_protocol), port = own_port(sk);
+	u64 own = end_of(own_address(sk), port), key;
 
 	if (socket_is_theirs(at))
 		return 1;
-	to = is_ipv4(sk) || talks_mapped(peer) ? kread(sk, __sk_common.skc_daddr) : address_of_v6(kread_word(peer), kread_word(peer + 8));
-	key = flow_key(end_of(own, port), end_of(to, kread(sk, __sk_common.skc_dport)), proto);
+	key = flow_key(own, end_of(peer_address(sk), kread(sk, __sk_common.skc_dport)), proto);
 	if (bpf_map_lookup_elem(&flows, &key))
 		return 1;
-	key = end_key(end_of(own, port), proto);
+	key = end_key(own, proto);
 	if (bpf_map_lookup_elem(&ends, &key))
 		return 1;
 	key = port_key(netns_of_socket(sk), proto, port);

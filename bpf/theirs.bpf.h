@@ -76,13 +76,11 @@ static __always_inline bool is_local(u32 netns, u64 address)
 	return is_key(&ends, local_key(netns, address));
 }
 
-/* Chosen as a flow, or one end is where a chosen process listens; of a port at all addresses that is the end that has one of its namespace's. */
-static __noinline u32 flow_chosen(struct flow *f, u32 netns)
+/* Is one end where a chosen process listens? Of a port at all addresses that is the end that has one of its namespace's. */
+static __noinline u32 end_chosen(struct flow *f, u32 netns)
 {
 	u32 from_port = f->ports & 0xffff, to_port = f->ports >> 16;
 
-	if (is_key(&flows, key_of_flow(f)))
-		return 1;
 	if (!f->ports)
 		return 0;
 	return is_key(&ends, end_key(end_of(f->to, to_port), f->proto)) || is_key(&ends, end_key(end_of(f->from, from_port), f->proto)) ||
@@ -121,11 +119,13 @@ __noinline int theirs(u32 network, u32 netns)
 		return s->sender_chosen || is_key(&flows, key_of_part(f));
 	key = key_of_flow(f);
 	if (!is_key(&flows, key)) {
-		if (!s->sender_chosen && !flow_chosen(f, netns)) {
+		if (!s->sender_chosen && !end_chosen(f, netns)) {
 			network += f->inside;
 			if (!f->inside || network > sizeof(s->bytes) - FLOW_BYTES || !read_flow(s->bytes + network, &s->about))
 				return 0;
-			return s->about.first ? flow_chosen(&s->about, netns) : is_key(&flows, key_of_part(&s->about));
+			if (!s->about.first)
+				return is_key(&flows, key_of_part(&s->about));
+			return is_key(&flows, key_of_flow(&s->about)) || end_chosen(&s->about, netns);
 		}
 		choose_key(&flows, key);
 	}

@@ -102,6 +102,12 @@ static __always_inline bool talks_mapped(u64 peer)
 	return !kread_word(peer) && (u32)kread_word(peer + 8) == 0xffff0000;
 }
 
+/* Of sixteen bytes; those that stand for an IPv4 address are that one. */
+static __always_inline u64 address_at(u64 at)
+{
+	return talks_mapped(at) ? kread_word(at + 8) >> 32 : address_of_v6(kread_word(at), kread_word(at + 8));
+}
+
 struct sock_common___whose {
 	u32 skc_daddr;
 	u32 skc_rcv_saddr;
@@ -188,17 +194,19 @@ static __always_inline bool is_ipv4(struct sock___whose *sk)
 	return kread(sk, __sk_common.skc_family) == AF_INET;
 }
 
+/* 0: none, or any. */
 static __always_inline u64 own_address(struct sock___whose *sk)
 {
-	u64 at = (u64)sk + bpf_core_field_offset(struct sock___whose, __sk_common.skc_v6_rcv_saddr), high, low;
+	u64 at = (u64)sk + bpf_core_field_offset(struct sock___whose, __sk_common.skc_v6_rcv_saddr);
 
-	if (is_ipv4(sk))
-		return kread(sk, __sk_common.skc_rcv_saddr);
-	high = kread_word(at);
-	low = kread_word(at + 8);
-	if (!high && (u32)low == 0xffff0000)
-		return low >> 32;
-	return !high && !low ? 0 : address_of_v6(high, low);
+	return is_ipv4(sk) ? kread(sk, __sk_common.skc_rcv_saddr) : address_at(at);
+}
+
+static __always_inline u64 peer_address(struct sock___whose *sk)
+{
+	u64 at = (u64)sk + bpf_core_field_offset(struct sock___whose, __sk_common.skc_v6_daddr);
+
+	return is_ipv4(sk) ? kread(sk, __sk_common.skc_daddr) : address_at(at);
 }
 
 static __always_inline u32 own_port(struct sock___whose *sk)

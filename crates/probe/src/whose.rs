@@ -10,7 +10,7 @@ mod sockets;
 
 use crate::object::Loaded;
 use crate::sys;
-use crate::work::{ChangeChoice, Choice, Term};
+use crate::work::{self, ChangeChoice, Choice, Term};
 use kpat_model::flow;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -59,13 +59,7 @@ impl Whose {
     /// *Errors*: nothing has changed.
     pub fn change(&mut self, loaded: &Loaded, change: &ChangeChoice) -> io::Result<()> {
         self.choice.change(loaded, change)?;
-        for (name, _) in TABLES {
-            let Some(table) = loaded.map(name) else { continue };
-            for key in table.keys().collect::<Vec<_>>() {
-                // One that went by itself is gone, too.
-                let _ = table.delete(&key);
-            }
-        }
+        work::forget(loaded, &TABLES.map(|(name, _)| name));
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ mod labels;
 use crate::object::Loaded;
 use crate::{sys, wire};
 pub use choice::{ChangeChoice, Choice, Resources, Term};
-pub(crate) use choice::{members_by_group, members_by_number, name_fits, user_number};
+pub(crate) use choice::{forget, members_by_group, members_by_number, name_fits, user_number};
 use kernels::Times;
 use kpat_model::{
     BlockRequests, BootNs, Busy, CpuPackets, CpuTime, Purpose, Record, SocketUse, UseKind, Work,

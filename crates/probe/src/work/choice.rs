@@ -204,12 +204,7 @@ impl Choice {
         }
         self.terms = terms;
         self.set(1, rules.len() as u64);
-        // Only a profile has all of them.
-        for table in REMEMBERED.iter().filter_map(|name| loaded.map(name)) {
-            for key in table.keys().collect::<Vec<_>>() {
-                let _ = table.delete(&key);
-            }
-        }
+        forget(loaded, &REMEMBERED);
         self.next_round();
         Ok(())
     }
@@ -239,6 +234,16 @@ impl Choice {
 
 fn map<'a>(loaded: &'a Loaded, name: &str) -> io::Result<libbpf_rs::Map<'a>> {
     loaded.map(name).ok_or_else(|| io::Error::other(format!("no map {name}")))
+}
+
+/// Empties these tables of the kernel side, as far as it has them.
+pub(crate) fn forget(loaded: &Loaded, tables: &[&str]) {
+    for table in tables.iter().filter_map(|name| loaded.map(name)) {
+        for key in table.keys().collect::<Vec<_>>() {
+            // One that went by itself is gone, too.
+            let _ = table.delete(&key);
+        }
+    }
 }
 
 /// The process that is chosen by its number.
@@ -334,13 +339,11 @@ fn rules(terms: &[Term]) -> io::Result<Vec<wire::Rule>> {
                 all.push(wire::Rule { kind: rule_kind::RULE_COMM.into(), number: 0, mask, name });
             }
             Term::Cgroup(_) | Term::Container(_) | Term::Pod(_) => {
+                let there = folders(t).transpose()?.unwrap_or_default();
                 let before = all.len();
-                for at in folders(t).into_iter().flatten().flatten() {
-                    let number = super::labels::inode(&at, "");
-                    all.extend(number.map(|number| rule(rule_kind::RULE_CGROUP.into(), number)));
-                }
+                let numbers = there.iter().filter_map(|at| super::labels::inode(at, ""));
+                all.extend(numbers.map(|number| rule(rule_kind::RULE_CGROUP.into(), number)));
                 if all.len() == before {
-                    folders(t).transpose()?;
                     return Err(io::Error::other(format!("there is no {}", t.noun())));
                 }
             }
