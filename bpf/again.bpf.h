@@ -10,20 +10,25 @@
 #include "idents.bpf.h"
 
 /*
- * What a point says of the packet. ARRIVES: a driver, real or virtual, gives it to the stack. LEFT: the driver has returned, and may have freed it.
- * READ: its data are copied to user space.
+ * What a point says of the packet. ARRIVES: a driver, real or virtual, gives it to the stack. BACKLOGGED: it goes to the softirq by way of a CPU's queue.
+ * RECEIVED: the stack begins with it. LEFT: the driver has returned, and may have freed it. READ: its data are copied to user space.
  */
-enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
+enum { PASSES, ARRIVES, BACKLOGGED, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
+
+static __always_inline bool comes_in(u32 what)
+{
+	return what >= ARRIVES && what <= RECEIVED;
+}
 
 /*
  * Where a packet is on its way: the device that it was received by or, with TURN_OUT, was last queued to or left by. 0: none yet. READ: user space has
  * its data, and nobody else held it. SHARED: when it was queued to, or left for, a device, somebody else held it too, so a part of it is elsewhere.
- * STARTED: that device's driver has it.
+ * TAKEN: that device's driver has it or, of what was received, the stack.
  */
 #define TURN_OUT 1ULL
 #define TURN_READ 2ULL
 #define TURN_SHARED 4ULL
-#define TURN_STARTED 8ULL
+#define TURN_TAKEN 8ULL
 #define TURN_FLAGS 15ULL
 
 /* Will the header buffer go when this skb lets go of it? skb_data_unref() in net/core/skbuff.c. */
@@ -56,6 +61,17 @@ static __noinline u32 leads_out(u64 turn)
 }
 
 /*
+ * What the stack has can come in by another device, and no point said that it left: a program redirected it. Not where the other is of a namespace that is not
+ * recorded: from there it comes back with its name, if at all.
+ */
+__noinline int is_out_of_sight(u64 turn, u64 dev)
+{
+	struct where w;
+
+	return namespace_of(dev) != namespace_of(turn & ~TURN_FLAGS) && locate_device(dev, &w) && !place_wanted(&w);
+}
+
+/*
  * Can a packet whose way led to `turn` not be this one? What left the kernel does not come in. Between two receptions by one device a packet is sent; between reception and
  * start of transmission it is queued to a device, but for segments, which are made in between; to one device it is queued once; what no device
  * received (skb_iif is 0) was not received a moment ago; nothing is received or sent when it was read. All that holds for a buffer that
@@ -65,16 +81,20 @@ static __noinline u32 leads_out(u64 turn)
 static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb, u32 what)
 {
 	bool waits = turn && !(turn & TURN_OUT), same, cloned;
+	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
 
-	if (!turn || (what != ARRIVES && what != RECEIVED && what != QUEUED && what != LEAVES))
+	if (!turn || (!comes_in(what) && what != QUEUED && what != LEAVES))
 		return false;
-	same = (kread_ptr(skb, dev) & ~TURN_FLAGS) == (turn & ~TURN_FLAGS);
+	same = dev == (turn & ~TURN_FLAGS);
 	cloned = kread_bit(skb, cloned);
 	if (what == LEAVES)
 		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, kread_ptr(skb, head))));
-	/* RECEIVED is the first that is seen of what comes in by a tun; else it arrived before, by the same device. */
-	if (what == ARRIVES || what == RECEIVED)
-		return !cloned && (waits ? (same && what == ARRIVES) || turn & TURN_READ : leads_out(turn));
+	if (comes_in(what) && waits && same && (what == ARRIVES || turn & TURN_TAKEN))
+		return !kread(skb, skb_iif);
+	if (comes_in(what) && !cloned)
+		return waits ? turn & TURN_READ || (turn & TURN_TAKEN && netns_count && !kread(skb, skb_iif) && is_out_of_sight(turn, dev)) : leads_out(turn);
+	if (comes_in(what))
+		return false;
 	/* TCP sends clones, and over IPv6 a segment that is sent again has the headers that it had before: its buffer is queued once more. */
 	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == IDENT_TCP6);
 }
@@ -118,17 +138,11 @@ static __always_inline bool skb_goes_on(struct ident_entry *s, struct sk_buff *s
 {
 	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS, last = s->turn & ~TURN_FLAGS;
 
-	if (what == ARRIVES || what == RECEIVED)
+	if (comes_in(what))
 		return s->turn & TURN_OUT && (s->seen & SEEN_DEVICE) != received_by(dev);
 	if (s->turn & TURN_OUT)
-		return what != QUEUED && (what != LEAVES || !(s->turn & TURN_STARTED)) && last == dev;
+		return what != QUEUED && (what != LEAVES || !(s->turn & TURN_TAKEN)) && last == dev;
 	return kread(skb, skb_iif) && (!dev || namespace_of(last) == namespace_of(dev));
-}
-
-/* These say hardly more than how long it is, and with a filter what came before may have been refused: it had other addresses then. TCP's sequence says more. */
-static __always_inline bool says_nothing(u64 ident)
-{
-	return has_filter && ident >> 56 && !(ident >> 48 & 0xff) && !(ident >> 56 == PROTO_TCP && (u32)ident);
 }
 
 /*
@@ -140,14 +154,42 @@ static __always_inline bool leaves_in_copy(u64 turn, struct sk_buff *skb, u32 wh
 	return what == LEAVES && turn & TURN_SHARED && !kread_bit(skb, cloned);
 }
 
+/* In the place of SEEN_HOPS. 0: not of IP, or tagged in its data. */
+static __always_inline u64 hops_left(struct sk_buff *skb, u64 head)
+{
+	struct header_offsets h = headers_of(skb, head);
+	u64 word;
+
+	if (!h.network || h.network == UNSET_HEADER || (swap16(h.protocol) != ETH_P_IP && swap16(h.protocol) != ETH_P_IPV6) || !in_header_area(skb, h.network))
+		return 0;
+	word = kread_word(head + h.network + (swap16(h.protocol) == ETH_P_IP ? 8 : 7));
+	return (word & 0xff) << SEEN_HOPS_SHIFT;
+}
+
+/*
+ * What no device of this namespace received yet comes in by the device that received the packet with these headers first, with no fewer hops left than that had. In a
+ * loop of routers it would have fewer: this is the next one of a sender that gives all of them one identification, as generators of packets do.
+ */
+static __always_inline bool comes_from_its_source(struct ident_entry *s, u64 turn, struct sk_buff *skb, u32 what)
+{
+	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
+
+	if (!comes_in(what) || kread(skb, skb_iif) || (turn & ~TURN_SHARED) == dev)
+		return false;
+	/* or it came by the backlog, and another copy elsewhere meanwhile */
+	if (what == RECEIVED && kread_bit(skb, cloned))
+		return false;
+	return (s->seen & SEEN_DEVICE) == received_by(dev) && hops_left(skb, kread_ptr(skb, head)) >= (s->seen & SEEN_HOPS);
+}
+
 /* The slot of this name, if it can be this packet's. */
 static __always_inline struct ident_entry *again_by(u64 name, u64 ident, struct sk_buff *skb, u32 what)
 {
 	struct ident_entry *s = ident_slot(ident, name);
 
-	if (!s || s->ident != name || (is_another(s->turn, ident, skb, what) && !leaves_in_copy(s->turn, skb, what)))
+	if (!s || s->ident != name || (is_another(s->turn, ident, skb, what) && !leaves_in_copy(s->turn, skb, what)) || comes_from_its_source(s, s->turn, skb, what))
 		return NULL;
-	return names_packet(ident) || (!says_nothing(ident) && skb_goes_on(s, skb, what)) ? s : NULL;
+	return names_packet(ident) || skb_goes_on(s, skb, what) ? s : NULL;
 }
 
 /*
@@ -167,7 +209,7 @@ __noinline u64 known_again(u64 at, u64 ident, u32 what, u64 now)
 		return 0;
 	if (s->seen & SEEN_FREED)
 		reach = FREED_PACKET_US;
-	else if (what == ARRIVES || what == RECEIVED || s->turn & TURN_OUT || !kread(skb, skb_iif))
+	else if (comes_in(what) || s->turn & TURN_OUT || !kread(skb, skb_iif))
 		reach = SAME_PACKET_US;
 	else
 		reach = WAITING_PACKET_US;
@@ -225,7 +267,7 @@ static __always_inline void soon_unknown(struct packet_entry *e, struct sk_buff 
 {
 	struct ident_entry *s = slot_of(e, skb);
 	if (s)
-		s->seen = SEEN_FREED | (s->seen & SEEN_DEVICE) | seen_time(now);
+		s->seen = SEEN_FREED | (s->seen & SEEN_FIRST) | seen_time(now);
 }
 
 static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb, u64 turn, u64 now)
@@ -240,7 +282,7 @@ static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb
 	if (s->ident == name && s->id == e->id) {
 		s->turn = turn;
 		/* it may have waited in a queue: what goes on in another buffer does so from here on */
-		s->seen = (s->seen & SEEN_DEVICE) | seen_time(now);
+		s->seen = (s->seen & SEEN_FIRST) | seen_time(now);
 	} else if (!names_packet(ident)) { /* a copy of its own */
 		from = kread(skb, skb_iif);
 		fill_slot(s, name, e->id, turn, (from ? seen_device(kread_ptr(skb, dev), from) : 0) | seen_time(now));
@@ -280,7 +322,7 @@ static __always_inline void inside_goes_on(struct sk_buff *skb, u64 head, u64 no
 	s = ident_slot(ident, name);
 	/* what was freed then was in the buffer that the tunnel copied it from */
 	if (s && s->ident == name && s->turn & TURN_OUT)
-		s->seen = (s->seen & SEEN_DEVICE) | seen_time(now);
+		s->seen = (s->seen & SEEN_FIRST) | seen_time(now);
 }
 
 /* With guess_reuse: what the point says of the packet's way. */
@@ -294,25 +336,25 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 			set_turn(e, skb, TURN_READ | shared, now);
 		return;
 	}
-	if (what != ARRIVES && what != RECEIVED && what != QUEUED && what != LEAVES)
+	if (!comes_in(what) && what != QUEUED && what != LEAVES)
 		return;
 	dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
 	if (what == QUEUED || what == LEAVES) {
 		if (!last_holder(skb, head))
 			shared = TURN_SHARED;
-		dev |= what == LEAVES ? TURN_OUT | TURN_STARTED : TURN_OUT;
+		dev |= TURN_OUT;
 	}
+	if (what == LEAVES || what == RECEIVED)
+		dev |= TURN_TAKEN;
 	if (e->turn != (dev | shared))
 		set_turn(e, skb, dev | shared, now);
 	if (what == LEAVES)
 		inside_goes_on(skb, head, now);
-	if (what != ARRIVES && what != RECEIVED)
+	if (!comes_in(what))
 		return;
 	s = slot_of(e, skb);
-	if (s && names_packet(e->ident))
-		s->seen = seen_time(now);
-	else if (s)
-		s->seen = ((s->seen & SEEN_DEVICE) ?: received_by(dev)) | seen_time(now);
+	if (s)
+		s->seen = ((s->seen & SEEN_FIRST) ?: received_by(dev & ~TURN_FLAGS) | hops_left(skb, head)) | seen_time(now);
 }
 
 static __always_inline void remember(struct packet_entry *e, struct sk_buff *skb, u64 ident, u64 id, u64 now)
@@ -323,7 +365,7 @@ static __always_inline void remember(struct packet_entry *e, struct sk_buff *skb
 	e->ident = ident;
 	if (!s)
 		return;
-	fill_slot(s, name, id, e->turn, (s->id == id ? s->seen & SEEN_DEVICE : 0) | seen_time(now));
+	fill_slot(s, name, id, e->turn, (s->id == id ? s->seen & SEEN_FIRST : 0) | seen_time(now));
 }
 
 #endif

@@ -7,6 +7,9 @@
 
 /* The highest byte of an identity: a protocol of IPv4, or this. */
 #define IDENT_TCP6 0x86
+/* With a filter, of what else hardly says more than how long it is: what came in this skb before may have been refused, and had other addresses. */
+#define ENDS_SHIFT 24
+#define ENDS (0xffULL << ENDS_SHIFT)
 
 /* RFC 2516: six bytes, then PPP's protocol. */
 #define ETH_P_PPP_SES 0x8864
@@ -38,7 +41,7 @@ static __always_inline u64 place_in_stream(struct header_words *t, u32 len)
 __noinline u64 identity(u64 net, u32 proto, u32 partial)
 {
 	struct header_words h, t;
-	u64 id, l4;
+	u64 id, l4, ends;
 
 	load_network(net, &h);
 	if (proto == ETH_P_PPP_SES) {
@@ -63,7 +66,8 @@ __noinline u64 identity(u64 net, u32 proto, u32 partial)
 	l4 = h.w1 >> 8 & 0xff;
 	if (l4 == PROTO_TCP)
 		return l4 << 56 | (id ?: place_in_stream(&t, (u16)swap16(h.w0 >> 16) - 4 * (h.w0 & 15))) << 32 | t.w0 >> 32;
-	return l4 << 56 | id << 32 | (l4 == 17 ? t.w0 >> 32 & 0xffff : t.w0 >> 48 | (t.w0 & 0xff) << 16);
+	ends = has_filter && !id ? ((h.w1 >> 32 ^ h.w2 << 32) * 0x9e3779b97f4a7c15ULL >> 56 | 1) << ENDS_SHIFT : 0;
+	return l4 << 56 | id << 32 | ends | (l4 == PROTO_UDP ? t.w0 >> 32 & 0xffff : t.w0 >> 48 | (t.w0 & 0xff) << 16);
 }
 
 static __always_inline bool names_packet(u64 ident)
@@ -71,11 +75,13 @@ static __always_inline bool names_packet(u64 ident)
 	return ident >> 32 & 0xffff;
 }
 
-/* A checksum was completed in between: of IPv6 the highest bits, which are 0 before. */
+/* A checksum was completed in between: of IPv6 the highest bits, which are 0 before. Or addresses were translated. */
 static __always_inline bool same_identity(u64 a, u64 b)
 {
 	u64 differ = a ^ b;
 
+	if (has_filter && a >> 56 && a >> 56 != PROTO_TCP && !(a >> 32 & 0xffffff))
+		differ &= ~ENDS;
 	return !differ || (!(differ << 16) && !names_packet(a) && (!(a >> 48) || !(b >> 48)));
 }
 

@@ -5,9 +5,12 @@
 
 #include "identity.bpf.h"
 
-/* ident_entry.seen: when, in units of 1,024 ns; which device received it first, where its headers name nothing; it was freed then. */
-#define SEEN_TIME ((1ULL << 48) - 1)
+/* ident_entry.seen: when, in units of 1,024 ns; the hops that it had left when a device received it first; which device that was; it was freed then. */
+#define SEEN_TIME ((1ULL << 40) - 1)
+#define SEEN_HOPS_SHIFT 40
+#define SEEN_HOPS (0xffULL << SEEN_HOPS_SHIFT)
 #define SEEN_DEVICE (0x7fffULL << 48)
+#define SEEN_FIRST (SEEN_DEVICE | SEEN_HOPS)
 #define SEEN_FREED (1ULL << 63)
 
 static __always_inline u64 seen_time(u64 now)

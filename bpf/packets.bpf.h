@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which packet is this skb?
- *
- * Identity is the header buffer (skb->head) from the first time it is seen until it is freed: an skb's own address
+ * Which packet is this skb? Identity is the header buffer (skb->head) from the first time it is seen until it is freed: an skb's own address
  * is reused at once, and clones share the buffer. retis found this rule first. The rejected idea was the skb
  * address: it loses the packet at every clone, and the transmit path of TCP is nothing but clones.
  *
@@ -12,13 +10,14 @@
 #ifndef KPAT_PACKETS_H
 #define KPAT_PACKETS_H
 
-#include "rewritten.bpf.h"
 #include "air.bpf.h"
 #include "footprint.bpf.h"
 #include "homeless.bpf.h"
 #include "onward_flow.bpf.h"
 #include "polls.bpf.h"
 #include "refused.bpf.h"
+#include "rewritten.bpf.h"
+#include "stale.bpf.h"
 #include "stamps.bpf.h"
 
 static __always_inline struct packet_bucket *bucket_of(u64 head)
@@ -340,7 +339,7 @@ static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool 
 	/* What may be freed begins no packet, and its headers are nobody's. */
 	if (what == LEFT)
 		return e;
-	if (what != PASSES && guess_reuse && e && is_another(e->turn, e->ident, skb, what)) {
+	if (what != PASSES && guess_reuse && e && holds_another(e, skb, what)) {
 		packet_forget(e);
 		e = NULL;
 	}

@@ -102,7 +102,7 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 
 /* include/trace/events/{net,skb,qdisc,tcp}.h; the argument is that of the TP_PROTO */
 POINT(0, napi_gro_receive_entry, 0, ARRIVES)
-POINT(1, netif_rx, 0, RECEIVED)
+POINT(1, netif_rx, 0, BACKLOGGED)
 POINT(2, netif_receive_skb_entry, 0, ARRIVES)
 POINT(3, netif_receive_skb, 0, RECEIVED)
 POINT(4, net_dev_queue, 0, QUEUED)

@@ -13,6 +13,9 @@ mod reader;
 mod secret;
 pub mod sniff;
 
+/// What the comment of a pcapng section begins with that kpat's sniffer wrote; the boot's number follows.
+const BOOT_ID: &str = "boot_id=";
+
 pub use error::Error;
 pub use reader::{Block, Blocks, Direction, Frame, Interface, Reader, Warning, kind as block_kind};
 pub use secret::{Plain, Secrets};

@@ -77,6 +77,8 @@ fn every_frame_is_seen_as_it_was_sent() {
     let mut reader = Reader::open(&out.0).unwrap();
     while reader.next().unwrap().is_some() {}
     assert_eq!(reader.interfaces()[0].drops, Some(0));
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    assert_eq!(reader.interfaces()[0].boot_id, boot_id.trim());
 }
 
 #[test]

@@ -163,6 +163,8 @@ struct Frames {
     here: Set<u32>,
     /// Frames have clocks of radios in them.
     on_air: bool,
+    /// The file says that the DUT's kernel made its stamps.
+    own_stamps: bool,
 }
 
 impl Join<'_> {
@@ -236,7 +238,8 @@ impl Join<'_> {
             .warnings
             .extend(reader.warnings().iter().map(|w| format!("{name}, offset {}: {}", w.offset, w.text)));
         progress(Progress { stage: Stage::Captures, done, total: done });
-        Ok(Frames { sorted: frames.finish()?, sample, span, resolution: resolution.value(), here, on_air })
+        let (resolution, own_stamps) = (resolution.value(), dut.stamped(reader.interfaces()));
+        Ok(Frames { sorted: frames.finish()?, sample, span, resolution, here, on_air, own_stamps })
     }
 
     /// Matches the frames; gives the clock, `None` where nothing matches.
@@ -249,7 +252,7 @@ impl Join<'_> {
         counts: &mut Vec<Counts>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Option<Clock>> {
-        let Frames { sorted, sample, span, resolution, here, on_air } = read;
+        let Frames { sorted, sample, span, resolution, here, on_air, own_stamps } = read;
         let Some((from, to)) = span else { return Ok(None) };
         let near = dut_offset(self.dut.log.anchors(), from)
             .map(|(offset, _)| (offset, self.options.clock_tolerance_ns));
@@ -261,12 +264,16 @@ impl Join<'_> {
             return Ok(None);
         };
         let agreeing = agreeing(&votes, &sampled, &rough.line, to.saturating_sub(from));
-        let here_at = at_device::find(&agreeing, &sampled, &seen, self.dut.log.anchors(), resolution);
+        let anchors = self.dut.log.anchors();
+        let here_at = at_device::find(&agreeing, &sampled, &seen, anchors, resolution);
         let places = here_at.as_ref().map(|h| h.places.clone()).unwrap_or_default();
         let is_own = here_at.is_some();
-        let mut first = match here_at {
-            Some(h) => Some(Clock::Estimated(Box::new(h.clock))),
-            None => self.relate(&unique_pairs(&agreeing, &sampled, &seen), resolution, false),
+        let declared =
+            own_stamps.then(|| estimate::declared(anchors, resolution, &rough.line, from)).flatten();
+        let mut first = match (here_at, &declared) {
+            (Some(h), _) => Some(Clock::Estimated(Box::new(h.clock))),
+            (None, Some(e)) => Some(Clock::Estimated(Box::new(e.clone()))),
+            (None, None) => self.relate(&unique_pairs(&agreeing, &sampled, &seen), resolution, false),
         };
         drop((sampled, seen, votes));
         let unknown = Clock::Supposed {
@@ -296,6 +303,11 @@ impl Join<'_> {
         // Where several devices fit, the matches have no device's edges: what was proved of all of them stays.
         let proved = first.take_if(|_| is_own && !estimate::can_be_judged(&sure));
         let mut related = proved.or_else(|| self.relate(&sure, resolution, is_own)).or(first);
+        // Unless its matches deny it: somebody may have moved the file's times.
+        let declared = declared.filter(|_| !estimate::denied(&sure, self.dut.log.anchors(), resolution));
+        if let Some(e) = declared.filter(|_| related.as_ref().is_none_or(|c| !c.is_own())) {
+            related = Some(Clock::Estimated(Box::new(e)));
+        }
         if on_air && related.as_ref().is_some_and(|c| !c.is_own()) {
             let radios = self.radios(path, &sure, outcome)?;
             related = self.relate_with(sure, &radios, resolution).or(related);

@@ -1,7 +1,7 @@
 //! The device under test as a sniffer sees it: link addresses, and names of devices.
 
 use crate::matching::{self, Side, Wire};
-use kpat_capture::Direction;
+use kpat_capture::{Direction, Interface};
 use kpat_klog::Log;
 use kpat_model::hash::Set;
 use kpat_model::link_address::parse;
@@ -44,6 +44,16 @@ impl<'a> Dut<'a> {
             macs: devices.iter().filter_map(|d| parse(&d.mac)).map(number).filter(|m| *m != 0).collect(),
             names,
         }
+    }
+
+    /// The file with these interfaces says that the DUT's kernel made its stamps, as the recorder's own sniffer does. What was recorded in a guest has the guest's time.
+    pub fn stamped(&self, interfaces: &[Interface]) -> bool {
+        let meta = self.log.meta();
+        let is_own = |i: &Interface| i.boot_id == meta.boot_id;
+        !interfaces.is_empty()
+            && !meta.boot_id.is_empty()
+            && meta.guest_boot_id.is_empty()
+            && interfaces.iter().all(is_own)
     }
 
     /// Both ends of the link are the DUT's: a virtual link, or a cable from one port to another.

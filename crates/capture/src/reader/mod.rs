@@ -41,6 +41,8 @@ pub struct Interface {
     pub filter: String,
     /// Operating system of the interface, else of the section.
     pub os: String,
+    /// Of a section that kpat's sniffer wrote: the boot of the kernel whose clock made the stamps (/proc/sys/kernel/random/boot_id).
+    pub boot_id: String,
     /// Smallest step of the timestamps, rounded up to whole nanoseconds.
     pub ts_resolution_ns: u64,
     /// Seconds that were added to every timestamp (`if_tsoffset`).

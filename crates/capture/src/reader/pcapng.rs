@@ -7,6 +7,8 @@ use std::io;
 use kpat_model::WallNs;
 
 use super::source::Source;
+use crate::BOOT_ID;
+
 use super::{Direction, Fault, Found, Interface, MAX_FRAME, Notes, Order, Step, corrupt};
 
 /// The same in both byte orders.
@@ -84,6 +86,7 @@ pub(super) struct Pcapng {
     base: u32,
     ports: Vec<Port>,
     os: String,
+    boot_id: String,
     said_timeless: bool,
     said_beyond: bool,
 }
@@ -197,9 +200,16 @@ impl Pcapng {
         self.base += self.ports.len() as u32;
         self.ports.clear();
         self.os.clear();
+        self.boot_id.clear();
         for (code, value) in options(self.order, &body[16..]) {
-            if code == 3 {
-                self.os = text(value);
+            match code {
+                1 => {
+                    if let Some(id) = text(value).strip_prefix(BOOT_ID) {
+                        id.clone_into(&mut self.boot_id);
+                    }
+                }
+                3 => self.os = text(value),
+                _ => {}
             }
         }
         Ok(Step::Passed)
@@ -218,6 +228,7 @@ impl Pcapng {
             link_type: order.u16(body, 0),
             snaplen,
             os: self.os.clone(),
+            boot_id: self.boot_id.clone(),
             ..Interface::default()
         };
         for (code, value) in options(order, &body[8..]) {
@@ -234,7 +245,7 @@ impl Pcapng {
         }
         port.offset_ns = i128::from(found.ts_offset_s) * 1_000_000_000;
         found.ts_resolution_ns = port.units.resolution_ns();
-        notes.words += [&found.name, &found.description, &found.filter, &found.os]
+        notes.words += [&found.name, &found.description, &found.filter, &found.os, &found.boot_id]
             .map(String::len)
             .iter()
             .sum::<usize>();

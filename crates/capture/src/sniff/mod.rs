@@ -7,7 +7,7 @@
 mod socket;
 mod write;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -173,11 +173,13 @@ impl Job {
         let new = File::options().write(true).create_new(true).mode(0o600).open(&self.out);
         let file = new.map_err(create)?;
         let comment = self.netns.as_ref().map(|name| format!("network namespace {name}"));
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let description = Description {
             interface: &self.ifname,
             link_type: socket.link_type(),
             snaplen: self.snaplen,
             os: &socket::kernel_name(),
+            boot_id: boot_id.trim(),
             comment: comment.as_deref(),
         };
         let started_ns = now_ns();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
 use super::socket::{LINKTYPE_ETHERNET, LINKTYPE_LINUX_SLL2, LINKTYPE_RAW};
-use crate::Direction;
+use crate::{BOOT_ID, Direction};
 
 const BUFFER: usize = 1 << 20;
 
@@ -14,6 +14,7 @@ pub(super) struct Description<'a> {
     pub link_type: u16,
     pub snaplen: u32,
     pub os: &'a str,
+    pub boot_id: &'a str,
     pub comment: Option<&'a str>,
 }
 
@@ -58,6 +59,7 @@ impl PcapngFile {
         out.put(&0x1a2b_3c4du32.to_le_bytes());
         out.put(&[1, 0, 0, 0]);
         out.put(&u64::MAX.to_le_bytes());
+        out.option(1, format!("{BOOT_ID}{}", d.boot_id).as_bytes());
         out.option(3, d.os.as_bytes());
         out.option(4, concat!("kpat ", env!("CARGO_PKG_VERSION")).as_bytes());
         out.option(0, &[]);

@@ -24,6 +24,7 @@ use super::piece::{Piece, Shape};
 use super::points::{Pair, quantile};
 use super::zones::Zone;
 use super::{Estimate, cut_of};
+use crate::clock::Line;
 use crate::matching::Side;
 use kpat_model::meta::ClockAnchor;
 use std::sync::OnceLock;
@@ -194,6 +195,35 @@ fn late(pairs: &[Pair]) -> Vec<Pair> {
         Pair { tap: if is_window { (p.tap.0, first.saturating_add(LATE_NS)) } else { p.tap }, ..*p }
     };
     pairs.iter().map(moved).collect()
+}
+
+/// The device's own clock, where the capture says itself that the device's kernel made its stamps. `None`: it was set meanwhile, and nobody knows when, or equal keys
+/// are a second from it at `wall`; nearer they need not be where all packets are alike. Stamps may be as late as a capturing socket's.
+pub(crate) fn declared(
+    anchors: &[ClockAnchor],
+    resolution_ns: i64,
+    rough: &Line,
+    wall: i64,
+) -> Option<Estimate> {
+    let known = || anchors.iter().filter(|a| a.wall.0 != 0);
+    let y0 = known().map(|a| a.boot.0.wrapping_sub(a.wall.0)).next()?;
+    let apart = |a: &ClockAnchor| a.boot.0.wrapping_sub(a.wall.0).wrapping_sub(y0) as f64;
+    let unsure = |a: &ClockAnchor| a.uncertainty_ns.max(0) as f64 + FLOOR_NS;
+    let low = known().map(|a| apart(a) - unsure(a)).fold(f64::NEG_INFINITY, f64::max);
+    let high = known().map(|a| apart(a) + unsure(a)).fold(f64::INFINITY, f64::min);
+    let boots = (known().map(|a| a.boot.0).min()?, known().map(|a| a.boot.0).max()?);
+    if low > high || boots.0 == boots.1 {
+        return None;
+    }
+    let run = Run { numbers: (0, u64::MAX), boots, windows: 0, low, high };
+    let of_all = Windows { all: Vec::new(), y0, cut: cut_of(resolution_ns), runs: vec![run] };
+    let apart = rough.boot(wall).wrapping_sub(wall).wrapping_sub(y0).saturating_abs();
+    (apart < 1_000_000_000).then(|| Estimate { late_ns: LATE_NS, ..estimate(&of_all, &[], 0.0) })
+}
+
+/// These matches cannot be of stamps of the device's own clock.
+pub(crate) fn denied(pairs: &[Pair], anchors: &[ClockAnchor], resolution_ns: i64) -> bool {
+    can_be_judged(pairs) && !may_be_own(pairs, anchors, resolution_ns)
 }
 
 /// `is_late`: by narrow windows alone. Where the edges are far apart a tap that is late and stamps that are wrong by as much look alike.
@@ -398,4 +428,35 @@ pub(super) fn counts(pairs: &[Pair], numbers: (u64, u64)) -> (usize, usize) {
         pairs.iter().filter(here).count()
     };
     (of(Side::Received), of(Side::Transmitted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn anchor(boot: i64, wall: i64) -> ClockAnchor {
+        ClockAnchor { boot: kpat_model::BootNs(boot), wall: kpat_model::WallNs(wall), uncertainty_ns: 200 }
+    }
+
+    /// An hour of a log whose clock was off by some ns at each anchor, as a reading of two clocks is, and a capture of the same kernel.
+    #[test]
+    fn a_clock_that_was_not_set_is_known_without_a_match() {
+        let (boot, wall) = (5_000_000_000_000i64, 1_700_000_000_000_000_000i64);
+        let hour = 3_600_000_000_000;
+        let rough = Line { origin: wall, offset: boot - wall + 300_000_000, drift: 0.0 };
+        let anchors = [anchor(boot, wall), anchor(boot + hour, wall + hour + 150)];
+        let e = declared(&anchors, 1, &rough, wall).unwrap();
+        for at in [wall, wall + hour / 2, wall + hour] {
+            let (low, high) = e.between(7, at);
+            assert!(low <= boot - wall && high >= boot - wall - 150 && high - low < 2_000, "{low} {high}");
+        }
+        assert!(e.own);
+        // Nobody knows when it was set.
+        let set = [anchor(boot, wall), anchor(boot + hour, wall + hour + 1_000_000)];
+        assert!(declared(&set, 1, &rough, wall).is_none());
+        // A single reading says nothing of what came later, and equal keys that are seconds away say that the times were moved.
+        assert!(declared(&anchors[..1], 1, &rough, wall).is_none());
+        let moved = Line { offset: boot - wall + 5_000_000_000, ..rough };
+        assert!(declared(&anchors, 1, &moved, wall).is_none());
+    }
 }
