@@ -21,7 +21,7 @@ MADE = {
     "roam-fails": ([("roam-failed", "chosen", 1, 1)], ["authentication: no answer"]),
     "sent-away-in-handshake": ([(ANY, "chosen", 1, ANY)], ["deauthentication received, reason 8"]),
     "sent-away-at-once": ([("roam", "chosen", 1, 2), (ANY, "deauthenticated", 2, ANY)], []),
-    "same-again": ([("rejoin", ANY, 1, 1)], []),
+    "same-again": ([("joined-anew", "chosen", 1, 1)], []),
     "during-a-scan": ([(ANY, "deauthenticated", 1, ANY)], []),
     "hidden": ([("lost-and-joined", "silent-loss", 1, 2)], []),
     "channel-switch": ([], []),
@@ -48,7 +48,13 @@ MADE = {
     "sent-away-in-dhcp": ([(ANY, "left", 1, 1), (ANY, "deauthenticated", 1, ANY)], []),
     "nothing": ([], []),
     "flow-pauses": ([("roam", "chosen", 1, 2)], []),
-    "asked-to-go": ([("roam", "chosen", 1, 2)], []),
+    "asked-to-go": ([("roam", "asked", 1, 2)], ["[asked to go by the access point (802.11v) to 02:00:00:00:01:00", "[request accepted (802.11v)"]),
+    "asked-refused": ([("roam", "chosen", 1, 2)], []),
+    "reassociate": ([("joined-anew", "chosen", 1, 1)], []),
+    "unprotected": ([], []),
+    "wired": ([], []),
+    "cuts": (ANY, []),
+    "no-route": ([(ANY, "left", 1, 1)], []),
     "moved": ([(ANY, "removed", 1, ANY)], []),
     # How far it came is the processor's.
     "roam-back": (ANY, []),
@@ -65,10 +71,19 @@ MADE_OF_OTHER = {"two-stations": [("roam", "chosen", ANY, ANY)]}
 # The kernel stamps a packet for its socket beside kpat's first record of it: 0.02 ms apart were measured, and 16.6 ms where an interrupted probe was missed, so that a later record is the first.
 STAMP_MS = 20
 
+# Of wires beside the radio: kind, cause and the least and most time without data, s.
+WIRED = {"wired": {"e0": [("bridge-port", "carrier", 5.5, 9)]}}
+
+# Of the case `cuts`: what recordings have that begin or end in the middle of a join; how it ended, the last phase, and words of it.
+CUTS = {
+    "dhcp_end": ([(ANY, "left", 1, ANY)], "log-end", "dhcp", "the recording ends here"),
+    "scan_end": ([("unfinished", "silent-loss", 1, ANY)], "log-end", "probing", "the recording ends here"),
+}
+
 # Of the case `cut`: what is found of it in recordings of which three see only a part.
 CUT = {
     "whole": [("lost-and-joined", "silent-loss", 1, 2)],
-    "early": [("not-joined", "silent-loss", 1, ANY)],
+    "early": [("unfinished", "silent-loss", 1, ANY)],
     "late": [("join", "unknown", ANY, 2)],
     "packets": [("link-flap", "carrier", ANY, ANY)],
 }
@@ -153,6 +168,52 @@ def of_flow(name: str, d: dict, numbered: list[tuple[int, int]]) -> tuple[list[f
     return apart, wrong
 
 
+def wall_of(d: dict, boot_ns: int) -> float:
+    """By the wall clock, s."""
+    return (boot_ns + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9
+
+
+def keys(kpat: str, out: Path, ask, said: list, number) -> tuple[list, list[str]]:
+    """Of a recording in files of 2 s, over a handshake of more than 5 s: the file that has the beginning does not have the end, which the one that has the port does; by the supplicant's log."""
+    found, wrong = [], []
+    for log in sorted(out.glob("keys-*.kbl")):
+        store = log.with_suffix(".kpat")
+        command(kpat, "integrate", "--force", "-o", str(store), str(log))
+        for d in (ask(store, str(h["handover"])) for h in ask(store)["handovers"] if h["interface"] == "w2"):
+            found.append((log.stem[-4:], d["kind"], d["cause"], number(d["from"]["bssid"]), number(d["to"]["bssid"]), d["ended"], [p["phase"] for p in d["phases"]], d["phases"][-1]["why"]))
+            if sum(p["ns"] for p in d["phases"]) != d["whole_ns"]:
+                wrong.append(f"cuts, {log.stem}: phases are not the whole")
+            up = d["link_up"] and wall_of(d, d["link_up"]["at_boot_ns"])
+            if up and not any(what == "CONNECTED" and abs(at - up) < 1 for at, what, _ in said):
+                wrong.append(f"cuts, {log.stem}: a link up that the supplicant did not have")
+    begun = [f for f in found if f[1] == "unfinished" and (f[3], f[4], f[5]) == (1, 2, "log-end") and "the recording ends here" in f[7]]
+    over = [f for f in found if f[1] == "under-way" and f[4] == 2 and f[6][0] == "unknown"]
+    if len(begun) != 1 or len(over) != 1:
+        wrong.append(f"cuts, keys: {found}")
+    return found, wrong
+
+
+def no_route(kpat: str, out: Path, ask, since: float) -> list[str]:
+    """Sends that failed are as many as the flow itself counted in the gap, in the recording that has applications; the other one says that they may have. `since`: when its case began, s."""
+    wrong = []
+    errors = [int(float(v[0]) * 1e9) for v in (line.split() for line in (out / "voice.log").read_text().splitlines()) if v[1] == "txerr"]
+    command(kpat, "integrate", "--force", "-o", str(out / "unsaid.kpat"), str(out / "unsaid.kbl"))
+    for part in ("run", "unsaid"):
+        store = out / f"{part}.kpat"
+        d = next((ask(store, str(h["handover"])) for h in ask(store)["handovers"] if h["interface"] == "w2" and h["begin_wall_ns"] >= since * 1e9), None)
+        flow = d and d["flow"]
+        if not flow or not flow["first_boot_ns"]:
+            wrong.append(f"no-route, {part}: no gap of the flow")
+            continue
+        made = sum(flow["last_boot_ns"] <= at <= flow["first_boot_ns"] for at in errors)
+        text = command(kpat, "handover", str(store), str(d["handover"]))
+        if part == "run" and (made == 0 or abs(flow["sends_failed"] - made) > 1 or flow["send_error"] != 101 or "sends failed for want of a way there (network is unreachable)" not in text or "sent nothing" in text):
+            wrong.append(f"no-route, {part}: {flow['sends_failed']} failed with {flow['send_error']}, the flow counted {made}; paused {flow['paused_ns']}")
+        if part == "unsaid" and (flow["sends_known"] or not flow["paused_ns"] or flow["unaddressed_ns"] is None or "sends may have failed" not in " ".join(text.split())):
+            wrong.append(f"no-route, {part}: {flow}")
+    return wrong
+
+
 def main() -> None:
     kpat, out = sys.argv[1], Path(sys.argv[2])
     ask = lambda store, *words: json.loads(command(kpat, "handover", str(store), *words, "--json"))
@@ -183,6 +244,10 @@ def main() -> None:
         found[name] = [(h["interface"], h["kind"], h["cause"], number(h["from"]), number(h["to"]), h["attempts"], h["ended"], round(h["whole_ns"] / 1e6), round((h["link_ns"] or 0) / 1e6)) for h in within]
         if expected is not ANY and name not in elsewise and not fits(expected, seen):
             wrong.append(f"{name}: {seen}, made {expected}")
+        for device, all_of_it in WIRED.get(name, {}).items():
+            seen_there = [(h["kind"], h["cause"], (h["without_data_ns"] or 0) / 1e9) for h in of(device) if h["ended"] != "gone"]
+            if len(seen_there) != len(all_of_it) or not all(m[:2] == h[:2] and m[2] <= h[2] <= m[3] for m, h in zip(all_of_it, seen_there)):
+                wrong.append(f"{name}, {device}: {seen_there}, made {all_of_it}")
         # It is shut behind its case, and begins with the last data.
         stopped = lambda d: (d["stop"]["at_boot_ns"] + d["begin_wall_ns"] - d["begin_boot_ns"]) / 1e9 if d["stop"] else since
         other = [(h["kind"], h["cause"], h["from"], h["to"]) for h in of("w3") if stopped(ask(out / "run.kpat", str(h["handover"]))) < until]
@@ -211,7 +276,8 @@ def main() -> None:
             wrong += [f"{name}: at {d['to']['mhz']} MHz, the supplicant asked at {mhz[-1]} MHz" for d, up in zip([d for d in details if d["link_up"]], ups) if -1 < at - up < 1 and d["to"]["bssid"] == bssid and mhz and d["to"]["mhz"] != mhz[-1]]
             if not any(to == bssid for _, to in near) and name != "removed":
                 wrong.append(f"{name}: the supplicant was connected to {number(bssid)} at {at - since:.3f} s, no handover has that link up: {[round(u - since, 3) for u in ups]}")
-        if expected is ANY or name in elsewise:
+        # Of what was cut off its own recordings are judged.
+        if name != "cuts" and (expected is ANY or name in elsewise):
             # One that had begun before may have had its link by then.
             all_connected = [(at, re.search(r"to (\S+)", rest)[1]) for at, what, rest in said if what == "CONNECTED"]
             wrong += chance(details, all_connected, [at for at, what, _ in said if what == "DISCONNECTED"], [at for at, _, _ in asked], echoes, since, until)
@@ -235,6 +301,22 @@ def main() -> None:
         for d in details if part in ("whole", "packets") else ():
             apart, of_it = of_flow(f"cut, {part}", d, numbered)
             stamps, wrong = stamps + apart, wrong + of_it
+    for part, (expected, ended, last, words) in CUTS.items() if "cuts" in (name for _, name in begun) else ():
+        store = out / f"{part}.kpat"
+        command(kpat, "integrate", "--force", "-o", str(store), str(out / f"{part}.kbl"))
+        details = [ask(store, str(h["handover"])) for h in ask(store)["handovers"] if h["interface"] == "w2"][:1]
+        seen = [(d["kind"], d["cause"], number(d["from"]["bssid"]), number(d["to"]["bssid"])) for d in details]
+        found[f"cuts, {part}"] = [(*s, d["ended"], round(d["whole_ns"] / 1e6), [p["phase"] for p in d["phases"]], d["phases"][-1]["why"]) for s, d in zip(seen, details)]
+        if any(case == "cuts" and part in said_of_it for _, case, said_of_it in not_made):
+            continue
+        fits_part = fits(expected, seen) and all(d["ended"] == ended and last in (ANY, d["phases"][-1]["phase"]) and words in (d["phases"][-1]["why"] or "") for d in details)
+        if not fits_part:
+            wrong.append(f"cuts, {part}: {found[f'cuts, {part}']}, made {expected}, {ended}, {last}")
+        wrong += [f"cuts, {part}: phases are not the whole" for d in details if sum(p["ns"] for p in d["phases"]) != d["whole_ns"]]
+    if "cuts" in (name for _, name in begun):
+        found["cuts, keys"], of_keys = keys(kpat, out, ask, said, number)
+        wrong += [] if any(case == "cuts" and "keys" in words for _, case, words in not_made) else of_keys
+    wrong += no_route(kpat, out, ask, next(at for at, name in begun if name == "no-route")) if "no-route" in (name for _, name in begun) and "no-route" not in elsewise else []
     # Set up while it was recorded.
     other = [(h["kind"], h["cause"]) for h in listed if h["interface"] == "w3"]
     if other and other[0] != ("join", "unknown"):

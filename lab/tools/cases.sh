@@ -72,11 +72,13 @@ dhcp_server() { # as handover.sh starts it
 	echo $! >$RUN/dnsmasq.pid
 }
 no_dhcp_server() { kill "$(cat $RUN/dnsmasq.pid)"; while kill -0 "$(cat $RUN/dnsmasq.pid)" 2>/dev/null; do sleep 0.1; done; }
-record() { # name, profile
-	$FIRST "$KPAT" record -q --force -o "$out/$1.kbl" -p "$2" --detail steps --netns sta -f 'udp or icmp or arp' --ready-file $RUN/$1.ready >"$out/$1.out" 2>&1 &
-	eval "pid_$1=$!"
-	for _ in $(seq 300); do [ -e $RUN/$1.ready ] && return; sleep 0.1; done
-	not_made "no recording $1"
+record() { # name, profile, further words: until it records
+	local name=$1 profile=$2
+	shift 2
+	$FIRST "$KPAT" record -q --force -o "$out/$name.kbl" -p "$profile" "$@" --detail steps --netns sta -f 'udp or icmp or arp' --ready-file $RUN/$name.ready >"$out/$name.out" 2>&1 &
+	eval "pid_$name=$!"
+	for _ in $(seq 300); do [ -e $RUN/$name.ready ] && return; sleep 0.1; done
+	not_made "no recording $name"
 }
 
 case-together() {
@@ -363,9 +365,13 @@ case-flow-pauses() {
 	kill -STOP $VOICE; sleep 4; roam 2; until_at 2 20; sleep 3; kill -CONT $VOICE; over
 }
 
-case-asked-to-go() {
+transitions() { # the first access point may ask its stations to go (802.11v)
 	between
 	ap 1 set bss_transition 1 >/dev/null; ap 1 disable >/dev/null; ap 1 enable >/dev/null; sleep 1
+}
+
+case-asked-to-go() {
+	transitions
 	begin asked-to-go
 	ap 1 bss_tm_req $mac pref=1 abridged=1 neighbor="$(cat $RUN/bssid2)",0x0000,81,6,7,0301ff >/dev/null; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 20; over
 }
@@ -378,6 +384,79 @@ case-moved() {
 	over 60
 }
 
+case-asked-refused() {
+	transitions
+	begin asked-refused
+	# To where there is nothing: the station looks, and refuses. That it goes elsewhere afterwards is its own choice.
+	heard=$(wc -l <"$out/hostapd1.log")
+	ap 1 bss_tm_req $mac pref=1 abridged=1 valid_int=255 neighbor=02:00:00:00:77:00,0x0000,81,6,7,0301ff >/dev/null
+	for _ in $(seq 200); do tail -n +$((heard + 1)) "$out/hostapd1.log" | grep -q "BSS-TM-RESP" && break; sleep 0.1; done
+	tail -n +$((heard + 1)) "$out/hostapd1.log" | grep "BSS-TM-RESP" | grep -vq "status_code=0 " || not_made "the station did not refuse"
+	sleep 1; roam 2; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 20; over
+}
+
+case-reassociate() {
+	begin reassociate
+	wpa reassociate >/dev/null; said "CTRL-EVENT-CONNECTED" 20; over
+}
+
+case-unprotected() {
+	between
+	wpa disconnect >/dev/null; ap 1 set ieee80211w 1 >/dev/null; ap 1 disable >/dev/null; ap 1 enable >/dev/null; wpa set_network 0 ieee80211w 1 >/dev/null; wpa reconnect >/dev/null; until_at 1 30
+	first ip -n air link set w4 down; first ip netns exec air iw dev w4 set type monitor; first ip -n air link set w4 up; first ip netns exec air iw dev w4 set freq 2412
+	begin unprotected
+	[ "$(status pmf)" ] || not_made "no protected management frames"
+	# Anybody's, in the access point's name: with reason 7 the station asks the access point, which answers.
+	for reason in 3 7; do $FIRST ip netns exec air python3 "$HERE/farewell.py" w4 "$(cat $RUN/bssid1)" $mac $reason 3; sleep 1; done
+	said "SA Query" 5; sleep 3; over
+	between
+	first ip -n air link set w4 down; first ip netns exec air iw dev w4 set type managed
+}
+
+case-wired() {
+	between
+	first ip -n sta link add e0 type veth peer name e1 netns ds
+	# With a spanning tree a port listens and learns before it forwards, 2 s each; without one the kernel forwards at once, whatever state it is given.
+	ip link add br9 type bridge stp_state 1 forward_delay 200; ip link set e0 master br9; ip link set e0 up; first ip -n ds link set e1 up; ip link set br9 up; sleep 6
+	begin wired
+	first ip -n ds link set e1 down; sleep 2; first ip -n ds link set e1 up; sleep 8
+	between
+	ip link del e0; ip link del br9
+}
+
+case-cuts() {
+	# The handshake goes on without end as long as the access point has another key.
+	right=$(python3 -c 'import hashlib; print(hashlib.pbkdf2_hmac("sha1", b"kpat-secret", b"kpat", 4096, 32).hex())')
+	begin cuts
+	# Files of two seconds: of five, some begin and some end in it.
+	record keys wifi --rotate-time 2s
+	ap 2 set wpa_psk $(printf '%064d' 7) >/dev/null
+	roam 2; said "Associated with $(cat $RUN/bssid2)" 10; sleep 5
+	[ "$(status wpa_state)" = 4WAY_HANDSHAKE ] || not_made "keys: the handshake was given up"
+	ap 2 set wpa_psk $right >/dev/null; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 30; over
+	kill -INT $pid_keys; wait $pid_keys
+	at 1 || { roam 1; until_at 1 20; }; more 5 20
+	record dhcp_end wifi,path
+	local asked=$(grep -c "DHCP[DR].* on w2 " "$out/dhcp.log")
+	kill -STOP "$(cat $RUN/dnsmasq.pid)"; ip addr flush dev w2 scope global; wpa disconnect >/dev/null; sleep 0.5; wpa reconnect >/dev/null; until_at 1 20
+	for _ in $(seq 300); do [ "$(grep -c "DHCP[DR].* on w2 " "$out/dhcp.log")" -gt $asked ] && break; sleep 0.1; done
+	[ "$(grep -c "DHCP[DR].* on w2 " "$out/dhcp.log")" -gt $asked ] || not_made "dhcp_end: the client did not ask"
+	kill -INT $pid_dhcp_end; wait $pid_dhcp_end; kill -CONT "$(cat $RUN/dnsmasq.pid)"; over 60
+	record scan_end wifi
+	wpa bss_flush 0 >/dev/null; wpa set_network 0 scan_freq '' >/dev/null; hwsim 2 group 4; hwsim 1 group 4; lines=$(wc -l <"$out/supplicant.log"); said "CTRL-EVENT-DISCONNECTED" 30
+	said "Event SCAN_STARTED" 20; sleep 1; kill -INT $pid_scan_end; wait $pid_scan_end
+	wpa set_network 0 scan_freq '2412 2437' >/dev/null; hwsim 1 group 1; hwsim 2 group 1; over 90
+}
+
+case-no-route() {
+	between
+	record unsaid wifi,path
+	begin no-route
+	# Without an address there is no way to the correspondent: each send fails, and the link stands for a while.
+	ip addr flush dev w2 scope global; sleep 2; wpa disconnect >/dev/null; sleep 1; wpa reconnect >/dev/null; over 60
+	kill -INT $pid_unsaid; wait $pid_unsaid
+}
+
 . "$HERE/chance.sh"
 
 # What is played together: no group needs more than some eight minutes of an emulated processor.
@@ -388,6 +467,7 @@ group() {
 	paths) echo vlan roam-back roam-in-scan gone-in-handshake shut-in-handshake shut-in-scan two-stations ;;
 	choices) echo left-then-shut static renamed reconnect-late nothing other-network flow-pauses ;;
 	peers) echo sent-away-in-dhcp asked-to-go killed-access-point ended-supplicant moved ;;
+	asked) echo asked-to-go asked-refused reassociate unprotected wired cuts no-route ;;
 	addresses) echo dhcp-late no-ack conflict duplicate-v6 ;;
 	*) echo "$1" ;;
 	esac

@@ -241,7 +241,8 @@ trace) # in the first namespaces, which have tracefs
 	echo 0 >$TRACING/tracing_on
 	echo boot >$TRACING/trace_clock
 	echo 8000 >$TRACING/buffer_size_kb
-	sed -n 's/^\(cfg80211\|mac80211\):\([a-z0-9_]*\) .*/\1\/\2/p' "$HERE/../../crates/model/src/wifi.txt" | while read -r event; do
+	# What is not read from an event is not in a trace, either.
+	sed -n '/ frame-received *frame=\*/d; s/^\(cfg80211\|mac80211\):\([a-z0-9_]*\) .*/\1\/\2/p' "$HERE/../../crates/model/src/wifi.txt" | while read -r event; do
 		[ -e $TRACING/events/$event ] && echo 1 >$TRACING/events/$event/enable
 	done
 	echo 1 >$TRACING/tracing_on

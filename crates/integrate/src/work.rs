@@ -445,12 +445,14 @@ fn manifest(log: &Log, sources: Vec<SourceFile>, passed: &Passed, dir: &Path) ->
         .iter()
         .map(|t| Ok(TableCount { table: t.name.to_owned(), rows: TableFile::open(dir, t)?.rows() }))
         .collect::<Result<Vec<_>>>()?;
+    // Those are in no table: what a log can have of radios is known by them.
+    let radios = log.meta().functions.iter().filter(|f| f.kind == "wifi").cloned().collect();
     Ok(Manifest {
         schema: SCHEMA_VERSION,
         writer: format!("kpat {}", env!("CARGO_PKG_VERSION")),
         sources,
         tables,
-        log: Meta { functions: Vec::new(), drop_reasons: Vec::new(), ..log.meta().clone() },
+        log: Meta { functions: radios, drop_reasons: Vec::new(), ..log.meta().clone() },
         summary: log.summary().cloned(),
         first_ns: passed.first,
         last_ns: passed.last,

@@ -68,6 +68,8 @@ code_type! {
         ApStop = 53, "ap-stop", "It is one no more.", "";
         MeshStart = 54, "mesh-start", "The interface joins a mesh.", "";
         MeshStop = 55, "mesh-stop", "It leaves it.", "";
+        TransitionSent = 56, "bss-transition-sent", "User space sends a frame of BSS transition management (802.11v). `a` which: 6 query, 7 request, 8 response; `b` of a request its mode (bit 0: candidates are named, bit 2: the station will be disassociated), of a response its status (0: accepted), of a query its reason; `c` the BSSID to go to, the first of a request's, as a number, 0: none.", "";
+        TransitionReceived = 57, "bss-transition-received", "Such a frame was received, and decrypted. `a`, `b` and `c` as of bss-transition-sent.", "";
     }
 }
 
@@ -190,6 +192,9 @@ impl Slot {
         ("frame", Slot::Frame),
     ];
 }
+
+/// What a field's name begins with that is not in the tracepoint's event but in what the tracepoint is given.
+pub const GIVEN: char = '*';
 
 /// A row of the table of tracepoints.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -136,7 +136,8 @@ impl Addresses {
             return e;
         }
         // By its link address a network is found on maps: left out, whatever else is kept.
-        let c = if e.what == WifiWhat::AssocStart { 0 } else { e.c };
+        let named = [WifiWhat::AssocStart, WifiWhat::TransitionSent, WifiWhat::TransitionReceived];
+        let c = if named.contains(&e.what) { 0 } else { e.c };
         WifiEvent { address: None, c, text: self.word(&e.text), ..e }
     }
 

@@ -31,7 +31,7 @@ mod within;
 pub(crate) use points::drops_have_sockets;
 use points::retransmit_has_error;
 
-pub use networks::decide_wifi;
+pub use networks::{decide_wifi, wifi_constants};
 pub use often::{clone_cookies, often};
 pub use places::{DOES_NOT_SLEEP, MANY, SLEEPS, decide_programs};
 pub use points::{constants, point_names, tracepoint_name, tracepoints};
@@ -245,6 +245,8 @@ pub enum Fixed {
     User(&'static programs::Hook),
     /// At an event of tracefs.
     Radio(&'static radios::Point),
+    /// At a raw tracepoint, for what that is given and its event in tracefs does not have.
+    Given(&'static radios::Point),
     /// At a kernel function's entry, by a kprobe.
     Kprobe,
 }
@@ -270,7 +272,7 @@ impl Tracepoint {
     /// `None`: it is no program.
     fn link(&self, loaded: &Loaded) -> Option<io::Result<OwnedFd>> {
         match self.fixed {
-            Fixed::Raw => Some(attach::tracepoint(loaded, &self.program, &self.name)),
+            Fixed::Raw | Fixed::Given(_) => Some(attach::tracepoint(loaded, &self.program, &self.name)),
             Fixed::Typed(kind) => Some(attach::typed(loaded, &self.program, kind)),
             Fixed::User(hook) => Some(
                 loaded

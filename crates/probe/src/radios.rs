@@ -10,7 +10,7 @@ pub use scope::Radios;
 use crate::object::{Loaded, MAX_FUNCS};
 use crate::{kernel, sys, wire};
 use kpat_model::meta;
-use kpat_model::wifi::{Slot, WifiPoint};
+use kpat_model::wifi::{GIVEN, Slot, WifiPoint};
 use libbpf_rs::{MapCore, MapFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,6 +62,17 @@ impl Point {
     /// Which of the switches turns it on and off.
     pub fn switch(&self) -> usize {
         usize::from(self.data.mode)
+    }
+
+    /// Which of the kernel side's table it is.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its event has nothing that is recorded: a program of its own reads the frame that the tracepoint is given.
+    pub fn has_only_frames(&self) -> bool {
+        self.row.fields.iter().all(|(slot, from)| *slot == Slot::Frame && from.starts_with(GIVEN))
+            && !self.row.fields.is_empty()
     }
 }
 

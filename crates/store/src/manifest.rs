@@ -24,7 +24,7 @@ pub struct Manifest {
     pub writer: String,
     pub sources: Vec<SourceFile>,
     pub tables: Vec<TableCount>,
-    /// Of the kernel behaviour log; its functions and drop reasons are tables.
+    /// Of the kernel behaviour log; its functions, but for the tracepoints of radios, and drop reasons are tables.
     pub log: Meta,
     /// Of the kernel behaviour log; `None`: it was not closed in order.
     pub summary: Option<Summary>,

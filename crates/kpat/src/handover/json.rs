@@ -43,7 +43,7 @@ pub fn line(log: &Integrated, h: &Handover) -> Value {
         "reason": reason, "from": h.from.bssid.map(link_address::text), "to": h.to.bssid.map(link_address::text),
         "whole_ns": h.whole_ns(), "without_data_ns": h.outage_ns(), "link_ns": h.link_ns(), "search_ns": h.search_ns(),
         "longest_phase": longest.map(|l| l.0.name()), "longest_ns": longest.map(|l| l.1), "attempts": h.attempts,
-        "ended": h.ended.name(), "flow_gap_ns": h.flow.as_ref().and_then(FlowGap::gap_ns),
+        "ended": h.ended.name(), "begin_recorded": h.begin_words().is_none(), "flow_gap_ns": h.flow.as_ref().and_then(FlowGap::gap_ns),
         "log": log.dir.file_name().map(|n| n.to_string_lossy().into_owned()),
     })
 }
@@ -79,6 +79,7 @@ fn flow(g: &FlowGap) -> Value {
     json!({
         "flow": g.words, "last_boot_ns": g.last_ns, "first_boot_ns": g.first_ns, "gap_ns": g.gap_ns(), "pace_ns": g.pace_ns,
         "sent": g.sent, "dropped": g.refused, "missing": g.missing, "late": g.late, "paused_ns": g.paused_ns,
+        "sends_failed": g.failed, "send_error": (g.failed > 0).then_some(g.error), "sends_known": g.sends_known, "unaddressed_ns": g.unaddressed_ns,
     })
 }
 
@@ -89,6 +90,7 @@ pub fn whole(log: &Integrated, h: &Handover) -> Value {
     out["refusals"] = json!(h.refusals);
     for (name, m) in [
         ("begin", Some(&h.begin)),
+        ("asked", h.asked.as_ref()),
         ("stop", h.stop.as_ref()),
         ("link_down", h.link_down.as_ref()),
         ("first_authentication", h.first_auth.as_ref()),
@@ -134,7 +136,7 @@ pub fn list(logs: &[Read], all: &[(&Read, &Handover)], sums: &Statistics) -> Val
         "handovers": all.iter().map(|(read, h)| line(&read.log, h)).collect::<Vec<_>>(),
         "none": none.map(|l| json!({ "log": l.name, "why": l.found.none() })).collect::<Vec<_>>(),
         "statistics": {
-            "handovers": sums.count, "gone": sums.gone, "going_on": sums.going_on, "phases": phases, "whole": three(sums.whole_ns), "without_data": sums.outage_ns.map(three),
+            "handovers": sums.count, "gone": sums.gone, "going_on": sums.going_on, "under_way": sums.underway, "phases": phases, "whole": three(sums.whole_ns), "without_data": sums.outage_ns.map(three),
         },
     })
 }

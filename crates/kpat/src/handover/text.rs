@@ -65,7 +65,9 @@ pub fn list(args: &Args, logs: &[Read], all: &[(&Read, &Handover)], out: &Output
         };
         let mostly = h.longest().map(|(p, ns)| format!("{} {}", p.label(), share(ns, h.whole_ns())));
         let whole = match h.ended {
-            Ended::LogEnd => format!("> {}", duration(h.whole_ns())),
+            _ if h.ended == Ended::LogEnd || h.begin_words().is_some() => {
+                format!("> {}", duration(h.whole_ns()))
+            }
             _ => duration(h.whole_ns()),
         };
         table.row(vec![
@@ -134,6 +136,12 @@ pub fn one(args: &Args, log: &Integrated, h: &Handover, out: &Output) -> anyhow:
     facts.line("handover", Line::of(h.headline(), Style::Strong));
     facts.add("when", format!("{} s to {} s", times.show(h.begin_ns), times.show(h.end_ns)));
     facts.add("in all", format!("{}; {}", duration(h.whole_ns()), h.ended.words()));
+    if let Some(words) = h.begin_words() {
+        facts.add("beginning", words);
+    }
+    if let Some(asked) = &h.asked {
+        facts.add("asked", format!("{} ({})", asked.words(), asked.evidence()));
+    }
     if let (Some(stop), Some(ns)) = (&h.stop, h.outage_ns()) {
         facts.add("without data", format!("{} from {} on ({})", duration(ns), stop.words(), stop.evidence()));
     }

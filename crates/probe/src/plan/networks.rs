@@ -1,7 +1,7 @@
 //! What is recorded of radios and links: tracepoints by the table, frames, and carriers where functions can be probed.
 
 use super::{Decision, Error, Fixed, Tracepoint, pick_build};
-use crate::btf::Btf;
+use crate::btf::{Btf, kind};
 use crate::kernel::{self, Symbols};
 use crate::mechanism::{self, Mechanism};
 use crate::object::{self, Build, Side};
@@ -15,6 +15,25 @@ const CARRIERS: [&str; 2] = ["netif_carrier_on", "netif_carrier_off"];
 const FRAMES: usize = 0;
 const CARRIER: usize = 1;
 
+/// Tracepoints whose event has no frame: programs of their own read the frames of a BSS transition from what is handed to the tracepoint. With the structure that has it, and
+/// the constant of the kernel side that says which point they are.
+const TRANSITIONS: [(&str, &str, &str); 2] = [
+    ("cfg80211_rx_mgmt", "cfg80211_rx_info", "transition_received"),
+    ("rdev_mgmt_tx", "cfg80211_mgmt_tx_params", "transition_sent"),
+];
+
+/// Constants of the kernel side that the tracepoints found decide.
+pub fn wifi_constants(
+    tracepoints: &[Tracepoint],
+    points: &[&'static radios::Point],
+) -> Vec<(&'static str, u64)> {
+    let is_recorded =
+        |name: &str| tracepoints.iter().any(|t| matches!(t.fixed, Fixed::Given(_)) && t.name == name);
+    let number = |name: &str| points.iter().find(|p| p.row.name == name).map(|p| p.number());
+    let recorded = TRANSITIONS.iter().filter(|(name, ..)| is_recorded(name));
+    recorded.filter_map(|(name, _, constant)| Some((*constant, u64::from(number(name)?)))).collect()
+}
+
 /// Decides for a recording of what a device does to have a network.
 pub fn decide_wifi() -> Result<(Decision, Vec<Tracepoint>, Vec<&'static radios::Point>), Error> {
     if let Some(why) = mechanism::refusal() {
@@ -24,6 +43,20 @@ pub fn decide_wifi() -> Result<(Decision, Vec<Tracepoint>, Vec<&'static radios::
     let build = Build { direct: false, ..picked.build };
     let rows = WifiPoint::parse_all(BUILT_IN).map_err(Error::Refused)?;
     let mut found = radios::find(&rows);
+    let btfs = Btf::running().unwrap_or_default();
+    for (name, structure, _) in TRANSITIONS {
+        let is_there = btfs.iter().any(|b| b.find(kind::STRUCT, structure).is_some());
+        let at = found.points.iter().position(|p| p.row.name == name);
+        if let Some(at) = at.filter(|_| !is_there) {
+            let why = format!(
+                "this kernel's BTF has no struct {structure}: frames of BSS transition management (802.11v) are not recorded"
+            );
+            found.left_out.push((format!("frames of {name}"), why));
+            if found.points[at].has_only_frames() {
+                found.points.remove(at);
+            }
+        }
+    }
     let at = |fixed, program: String, name: String, switch| Tracepoint {
         program,
         name,
@@ -33,9 +66,16 @@ pub fn decide_wifi() -> Result<(Decision, Vec<Tracepoint>, Vec<&'static radios::
     };
     let mut all: Vec<Tracepoint> = object::tracepoint_programs(build, Side::Wifi)
         .into_iter()
-        .map(|(program, name)| at(Fixed::Raw, program, name, FRAMES))
+        .filter_map(|(program, name)| match TRANSITIONS.iter().find(|(of, ..)| *of == name) {
+            None => Some(at(Fixed::Raw, program, name, FRAMES)),
+            Some((_, structure, _)) => {
+                let is_there = btfs.iter().any(|b| b.find(kind::STRUCT, structure).is_some());
+                let point = found.points.iter().find(|p| p.row.name == name).filter(|_| is_there)?;
+                Some(at(Fixed::Given(point), program, name, point.switch()))
+            }
+        })
         .collect();
-    for p in &found.points {
+    for p in found.points.iter().filter(|p| !p.has_only_frames()) {
         let mut t = at(Fixed::Radio(p), PROGRAM.into(), p.function.name.clone(), p.switch());
         t.func = Some(p.function.id);
         all.push(t);
@@ -67,7 +107,7 @@ pub fn decide_wifi() -> Result<(Decision, Vec<Tracepoint>, Vec<&'static radios::
         often: Vec::new(),
         logged: Vec::new(),
         left_out: found.left_out,
-        drop_reasons: Btf::running().map(|b| drop_reasons(&b)).unwrap_or_default(),
+        drop_reasons: drop_reasons(&btfs),
         retransmit_has_error: false,
         symbols: Symbols::running(),
     };

@@ -122,13 +122,51 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
+/// Of the body of a frame of BSS transition management (IEEE 802.11, 9.6.13.8 to 9.6.13.10): which, its mode, status or reason, and the BSSID to go to, 0: none.
+/// `None`: it is another.
+fn transition(body: &[u8]) -> Option<(i64, i64, i64)> {
+    const QUERY: u8 = 6;
+    const REQUEST: u8 = 7;
+    const RESPONSE: u8 = 8;
+    const NEIGHBOUR: u8 = 52;
+    let [10, action @ QUERY..=RESPONSE, _, said, rest @ ..] = body else { return None };
+    let bssid = |at: usize| {
+        let bytes: Option<[u8; 6]> = rest.get(at..at + 6).and_then(|b| b.try_into().ok());
+        bytes.map_or(0, |b| b.iter().fold(0, |n, byte| n << 8 | i64::from(*byte)))
+    };
+    let to = match *action {
+        // Timer and interval, and what its mode says is there: duration of the termination, address of a page.
+        REQUEST => {
+            let mut at = 3 + if said & 0x08 != 0 { 12 } else { 0 };
+            if said & 0x10 != 0 {
+                at += 1 + usize::from(rest.get(at).copied().unwrap_or(0));
+            }
+            if rest.get(at) == Some(&NEIGHBOUR) { bssid(at + 2) } else { 0 }
+        }
+        // Where it is accepted.
+        RESPONSE if *said == 0 => bssid(1),
+        _ => 0,
+    };
+    Some((i64::from(*action), i64::from(*said), to))
+}
+
 /// What a management frame says: IEEE 802.11, 9.3.3.
 fn frame(e: &mut WifiEvent, bytes: &[u8]) {
     const BODY: usize = 24;
     let half = |at: usize| Some(i64::from(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?)));
     let Some(control) = bytes.first().copied() else { return };
     e.address = bytes.get(16..22).and_then(|b| b.try_into().ok());
-    let sent = e.what == WifiWhat::FrameSent;
+    let sent = matches!(e.what, WifiWhat::FrameSent | WifiWhat::FrameRequest);
+    if control & 0xfc == 0xd0
+        && let Some((action, b, c)) = transition(&bytes[BODY.min(bytes.len())..])
+    {
+        e.what = if sent { WifiWhat::TransitionSent } else { WifiWhat::TransitionReceived };
+        // The other side: whom it is sent to, or who sent it.
+        let other = if sent { 4..10 } else { 10..16 };
+        e.address = bytes.get(other).and_then(|b| b.try_into().ok());
+        (e.a, e.b, e.c) = (action, b, c);
+        return;
+    }
     let of = |what, reason: Option<i64>| (what, reason.unwrap_or(0), 0, 0);
     (e.what, e.a, e.b, e.c) = match (control & 0xfc, sent) {
         (0xb0, false) => (
@@ -143,4 +181,31 @@ fn frame(e: &mut WifiEvent, bytes: &[u8]) {
         (0xc0, false) => of(WifiWhat::DeauthReceived, half(BODY)),
         (other, _) => (e.what, i64::from(other), 0, 0),
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As hostapd 2.10 sends them, and wpa_supplicant 2.10 answers: BSS_TM_REQ with one neighbour; the answer accepts it; without one; refused.
+    #[test]
+    fn frames_of_a_transition_are_read() {
+        let to = [2, 0, 0, 0, 1, 0];
+        let neighbour = [52, 13, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 81, 6, 7];
+        let request = |mode: u8, between: &[u8]| [&[10, 7, 1, mode, 0, 0, 1], between, &neighbour].concat();
+        let named = 0x0200_0000_0100;
+        assert_eq!(transition(&request(3, &[])), Some((7, 3, named)));
+        assert_eq!(transition(&request(0x0b, &[0; 12])), Some((7, 0x0b, named)));
+        assert_eq!(
+            transition(&request(0x1b, &[&[0; 12][..], b"\x03http"[..4].as_ref()].concat())),
+            Some((7, 0x1b, named))
+        );
+        assert_eq!(transition(&[10, 7, 1, 4, 50, 0, 255]), Some((7, 4, 0)));
+        assert_eq!(transition(&[&[10, 8, 1, 0, 0][..], &to].concat()), Some((8, 0, named)));
+        assert_eq!(transition(&[10, 8, 1, 7, 0]), Some((8, 7, 0)));
+        // Others of its category, and another's; one that is cut off.
+        for other in [&[10, 26, 1, 0, 0][..], &[4, 7, 1, 0, 0], &[10, 7, 1], &[]] {
+            assert_eq!(transition(other), None);
+        }
+    }
 }

@@ -114,7 +114,8 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
     }
     if options.wifi {
         let (decision, tracepoints, radios) = plan::decide_wifi()?;
-        let (side, constants, hooks) = (Side::Wifi, Vec::new(), Vec::new());
+        let (side, hooks) = (Side::Wifi, Vec::new());
+        let constants = plan::wifi_constants(&tracepoints, &radios);
         all.push(Decided { side, decision, tracepoints, constants, application: None, hooks, radios });
     }
     Ok(all)

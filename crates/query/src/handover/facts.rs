@@ -30,6 +30,14 @@ pub(super) struct Facts {
     pub deauth: Option<(bool, i64)>,
     /// The access point said so without protection, and with which reason.
     pub unprotected: Option<i64>,
+    /// The access point asked the station to go elsewhere (802.11v), which did not refuse.
+    pub asked: Option<Mark>,
+    /// It said that it goes.
+    pub agreed: bool,
+    /// Such requests were not recorded.
+    pub requests_unknown: bool,
+    /// It had begun when the recording began.
+    pub underway: bool,
     /// And the station asked whether it was true, and had no answer.
     pub queried: bool,
     pub algorithm: i64,

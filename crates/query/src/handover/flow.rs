@@ -18,6 +18,13 @@ pub struct FlowGap {
     pub refused: u64,
     /// From the last received on, while the link stood, this host itself sent nothing, though it had: what it did not ask for is not missing.
     pub paused_ns: i64,
+    /// Of what the application wanted to send in the gap the kernel took none: how often for want of a way there, and the error that was met most (errno).
+    pub failed: u64,
+    pub error: i32,
+    /// What applications gave to the kernel is in the log: a pause is one.
+    pub sends_known: bool,
+    /// Within the pause its own address was taken away, without which nothing can be sent: so long after the last received.
+    pub unaddressed_ns: Option<i64>,
     /// By the pace, as many should have come in the gap.
     pub missing: u64,
     /// Came close behind each other after the gap: they had been held somewhere.
@@ -73,6 +80,19 @@ impl FlowGap {
         }
         if self.paused_ns > 0 {
             words += &format!("; this host itself sent nothing in the first {}", ms(self.paused_ns));
+            if let Some(ns) = self.unaddressed_ns.filter(|_| !self.sends_known) {
+                words += &format!(
+                    " (its address was taken away after {}, and from then on sends may have failed: with profile app that is recorded)",
+                    ms(ns)
+                );
+            } else if !self.sends_known {
+                words += " (its program paused, or its sends failed: with profile app that is recorded)";
+            }
+        }
+        if self.failed > 0 {
+            let sends = if self.failed == 1 { "send" } else { "sends" };
+            words +=
+                &format!("; {} {sends} failed for want of a way there ({})", self.failed, no_way(self.error));
         }
         if self.sent > 0 {
             let were = if self.sent == 1 { "was" } else { "were" };
@@ -82,6 +102,19 @@ impl FlowGap {
             }
         }
         words
+    }
+}
+
+/// The errors of a send that has no way to the other side: no interface, address or route.
+pub(super) fn no_way(error: i32) -> &'static str {
+    match error {
+        19 => "no such device",
+        99 => "no such address here",
+        100 => "network is down",
+        101 => "network is unreachable",
+        112 => "host is down",
+        113 => "no route to host",
+        _ => "",
     }
 }
 
@@ -196,6 +229,10 @@ impl Received {
             pace_ns,
             sent: 0,
             refused: 0,
+            failed: 0,
+            error: 0,
+            sends_known: false,
+            unaddressed_ns: None,
             paused_ns: 0,
             missing,
             late: (due.max(0.0) as u64).saturating_sub(missing),
@@ -284,6 +321,25 @@ mod tests {
             let g = g.without_pause(None);
             assert_eq!((g.paused_ns, g.missing), (0, 44));
         }
+    }
+
+    /// As recorded on 6.12 with `app` and without: sends without a route are no pause, and where they are not recorded there may have been some.
+    #[test]
+    fn what_failed_is_no_pause() {
+        let came: Vec<i64> = (0..20).map(|i| 12_000 + i * 200).collect();
+        let mut g = gap(0, &came, 200);
+        (g.paused_ns, g.unaddressed_ns) = (11_800 * MS, Some(80 * MS));
+        assert!(g.sentence().contains("sent nothing in the first 11800.0 ms (its address was taken away after 80.0 ms, and from then on sends may have failed"), "{}", g.sentence());
+        g.unaddressed_ns = None;
+        assert!(g.sentence().contains("(its program paused, or its sends failed"), "{}", g.sentence());
+        g.sends_known = true;
+        assert!(g.sentence().ends_with("sent nothing in the first 11800.0 ms"), "{}", g.sentence());
+        (g.paused_ns, g.failed, g.error) = (0, 58, 101);
+        assert!(
+            g.sentence().ends_with("; 58 sends failed for want of a way there (network is unreachable)"),
+            "{}",
+            g.sentence()
+        );
     }
 
     /// Handovers one after the other, in which packets were lost or held, drawn by chance; and bursts.

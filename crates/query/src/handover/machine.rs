@@ -1,10 +1,12 @@
 //! One interface: when a handover begins and when it is over. Marks come about in order of time and each once or twice or not at all; memory is
 //! one handover's.
 
-use super::mark::{Mark, Source, What};
+use super::asked;
+use super::mark::{Mark, Source, What, ends_link, is_sign, is_word};
 use super::open::{Open, Peer};
 use super::pace::Pace;
 use super::phase::{Phase, Span};
+use super::underway::Early;
 use super::why;
 use super::words::{Cause, Ended, Kind};
 
@@ -18,6 +20,10 @@ const SIGN_NS: i64 = 10_000_000_000;
 const QUIET_NS: i64 = 10_000_000_000;
 /// A link that stood so long with nothing left to do but to wait for data was there: what ends it is another handover.
 const STOOD_NS: i64 = 2_000_000_000;
+/// An interface is announced so soon after it was made.
+const MADE_NS: i64 = 1_000_000_000;
+/// A router answers within half a second, and is asked again after 4 s (RFC 4861): then there is none.
+const NO_ROUTER_NS: i64 = 4_600_000_000;
 /// A client that has no answer asks again, later and later.
 const PATIENT_NS: i64 = 130_000_000_000;
 
@@ -43,6 +49,8 @@ pub struct Handover {
     /// What ended it; of [`Ended::Quiet`] and [`Ended::LogEnd`] the last mark that changed something.
     pub end: Mark,
     pub ended: Ended,
+    /// The access point's request to go elsewhere (802.11v), where that is why.
+    pub asked: Option<Mark>,
     /// The first of link-down and port closed.
     pub stop: Option<Mark>,
     pub link_down: Option<Mark>,
@@ -151,41 +159,6 @@ impl Handover {
     }
 }
 
-/// What may lead to a handover.
-fn is_sign(what: What) -> bool {
-    matches!(
-        what,
-        What::SignalLow { .. }
-            | What::BeaconLoss
-            | What::Deauthenticated { .. }
-            | What::Unprotected { .. }
-            | What::Leaves
-            | What::ScanStart
-            | What::Channel { .. }
-            | What::ProbeRequest { .. }
-            | What::ScanDone { .. }
-    )
-}
-
-/// By itself no sign of a loss: what anybody can send, and what ends the link in the same moment.
-fn is_word(what: What) -> bool {
-    matches!(what, What::Unprotected { .. } | What::Leaves)
-}
-
-/// What a link does not outlast.
-fn ends_link(what: What) -> bool {
-    matches!(
-        what,
-        What::CarrierOff
-            | What::PortClosed
-            | What::Disconnected { .. }
-            | What::Deauthenticated { .. }
-            | What::AdminDown
-            | What::Removed
-            | What::AuthStart { .. }
-    )
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Unknown,
@@ -207,6 +180,10 @@ pub struct Machine {
     found_down: bool,
     /// The log has no data, so that none ends a handover.
     without_data: bool,
+    /// It has no access point's requests to go elsewhere.
+    without_requests: bool,
+    /// As long as its link was not seen to begin.
+    early: Early,
     /// Where the radio listens; 0: not known.
     tuned_mhz: i64,
     /// The radio's stations are known, so ports open when they say.
@@ -229,6 +206,8 @@ impl Default for Machine {
             serves: false,
             found_down: false,
             without_data: false,
+            without_requests: false,
+            early: Early::default(),
             tuned_mhz: 0,
             stations: false,
             gone: false,
@@ -248,6 +227,16 @@ impl Machine {
     /// Of a log that has no data: a neighbour that is asked for long after all was there is no part of a handover, but of what is sent then.
     pub fn without_data(self, without_data: bool) -> Machine {
         Machine { without_data, ..self }
+    }
+
+    /// Of a log that cannot have an access point's requests to go elsewhere (802.11v).
+    pub fn without_requests(self, without_requests: bool) -> Machine {
+        Machine { without_requests, ..self }
+    }
+
+    /// Of a recording that began then (boot clock).
+    pub fn recorded_since(self, began_ns: i64) -> Machine {
+        Machine { early: Early::since(began_ns), ..self }
     }
 
     pub fn push(&mut self, mark: &Mark) {
@@ -278,6 +267,15 @@ impl Machine {
                 return;
             }
             What::Found { up } => {
+                // Its driver says that it has no carrier when it is made, and it is announced then.
+                let made = |o: &Open| {
+                    o.begin.what == What::CarrierOff
+                        && !o.facts.removed
+                        && mark.at_ns - o.begin.at_ns <= MADE_NS
+                };
+                if !up && self.open.as_deref().is_some_and(made) {
+                    (self.open, self.link) = (None, Link::Unknown);
+                }
                 if self.open.is_none() && self.link == Link::Unknown {
                     self.link = if up { Link::Up } else { Link::Unknown };
                     self.found_down = !up;
@@ -285,6 +283,13 @@ impl Machine {
                 return;
             }
             _ => {}
+        }
+        if self.open.is_none()
+            && let Some(mut open) = self.early.look(mark, self.link == Link::Up)
+        {
+            (open.tuned_mhz, open.stations) = (self.tuned_mhz, self.stations);
+            self.lead.clear();
+            (self.open, self.link) = (Some(Box::new(open)), Link::Down);
         }
         if self.serves {
             return;
@@ -314,6 +319,7 @@ impl Machine {
             }
             let waited = mark.at_ns - open.progress.at_ns;
             let enough = match open.phase() {
+                Phase::RouterWait if ends_link(mark.what) => NO_ROUTER_NS,
                 Phase::Dhcp | Phase::RouterWait => PATIENT_NS,
                 _ if ends_link(mark.what) => STOOD_NS,
                 _ if self.without_data && mark.what == (What::ArpRequest { sent: true }) => STOOD_NS,
@@ -381,6 +387,7 @@ impl Machine {
             }
             What::Sent => self.pace.sent(mark.at_ns),
             what if is_sign(what) => {
+                asked::refused(&mut self.lead, mark);
                 if self.lead.last().is_some_and(|l| mark.at_ns - l.at_ns > SIGN_NS)
                     || self.lead.len() >= MOST_LEAD
                 {
@@ -430,6 +437,8 @@ impl Machine {
                         | What::BeaconLoss
                         | What::Deauthenticated { .. }
                         | What::Unprotected { .. }
+                        | What::AskedToGo { .. }
+                        | What::AnswersRequest { .. }
                         | What::Leaves
                 )
             });
@@ -451,7 +460,7 @@ impl Machine {
         let mut open =
             Open::begin(begin.clone(), if first_join { Peer::default() } else { self.peer.clone() });
         (open.tuned_mhz, open.stations) = (self.tuned_mhz, self.stations);
-        open.facts.first_join = first_join;
+        (open.facts.first_join, open.facts.requests_unknown) = (first_join, self.without_requests);
         open.data = if first_join { None } else { self.pace.awaited(mark.at_ns).cloned() };
         if first_join {
             // There was nothing to detect.
@@ -480,9 +489,10 @@ impl Machine {
         o.begins_with_the_loss(&mut spans);
         let begin_ns = o.begin.at_ns;
         o.settle(&mut spans);
-        why::explain(&mut spans, &o);
+        why::explain(&mut spans, &o, ended != Ended::LogEnd);
         let end_ns = spans.last().map_or(begin_ns, |s| s.to_ns);
         let ready = o.ready;
+        let cause = Cause::of(&o, &spans);
         let to = if o.to.bssid.is_some() || !ready { o.to.clone() } else { o.from.clone() };
         let handover = Handover {
             number: 0,
@@ -492,7 +502,8 @@ impl Machine {
             above: Vec::new(),
             interface: String::new(),
             kind: Kind::of(&o),
-            cause: Cause::of(&o, &spans),
+            cause,
+            asked: o.facts.asked.filter(|_| matches!(cause, Cause::Asked | Cause::ChosenOrAsked)),
             from: o.from,
             to,
             begin_ns,

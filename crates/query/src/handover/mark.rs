@@ -181,6 +181,14 @@ pub enum What {
     Unprotected {
         reason: i64,
     },
+    /// The access point asks the station to go elsewhere (802.11v); `leaves`: it will send it away else. Text: to where.
+    AskedToGo {
+        leaves: bool,
+    },
+    /// The station's answer to that; 0: it goes.
+    AnswersRequest {
+        status: i64,
+    },
     /// The supplicant that joined the access point leaves it. When an interface is shut, the kernel leaves by the same function, in the thread that shut it.
     Leaves,
     /// The kernel's word that it is not connected any more.
@@ -313,6 +321,12 @@ impl Mark {
             What::Unprotected { reason } => {
                 format!("unprotected deauthentication received and not believed, reason {reason}")
             }
+            What::AskedToGo { leaves } => {
+                let else_sent = if leaves { ", or be sent away" } else { "" };
+                with_text("asked to go by the access point (802.11v)") + else_sent
+            }
+            What::AnswersRequest { status: 0 } => "request accepted (802.11v)".into(),
+            What::AnswersRequest { status } => format!("request refused (802.11v), status {status}"),
             What::Leaves => "the supplicant leaves".into(),
             What::Disconnected { reason } => format!("disconnected, reason {reason}"),
             What::CarrierOff => with_text("carrier off"),
@@ -405,6 +419,8 @@ pub(super) fn is_radio(what: What) -> bool {
             | What::BeaconLoss
             | What::Deauthenticated { .. }
             | What::Unprotected { .. }
+            | What::AskedToGo { .. }
+            | What::AnswersRequest { .. }
             | What::ScanStart
             | What::ScanDone { .. }
             | What::ProbeRequest { .. }
@@ -414,5 +430,42 @@ pub(super) fn is_radio(what: What) -> bool {
             | What::AssocReply { .. }
             | What::PortClosed
             | What::PortAuthorised
+    )
+}
+
+/// What may lead to a handover.
+pub(super) fn is_sign(what: What) -> bool {
+    matches!(
+        what,
+        What::SignalLow { .. }
+            | What::BeaconLoss
+            | What::Deauthenticated { .. }
+            | What::Unprotected { .. }
+            | What::Leaves
+            | What::AskedToGo { .. }
+            | What::AnswersRequest { .. }
+            | What::ScanStart
+            | What::Channel { .. }
+            | What::ProbeRequest { .. }
+            | What::ScanDone { .. }
+    )
+}
+
+/// By itself no sign of a loss: what anybody can send, and what ends the link in the same moment.
+pub(super) fn is_word(what: What) -> bool {
+    matches!(what, What::Unprotected { .. } | What::Leaves | What::AnswersRequest { .. })
+}
+
+/// What a link does not outlast.
+pub(super) fn ends_link(what: What) -> bool {
+    matches!(
+        what,
+        What::CarrierOff
+            | What::PortClosed
+            | What::Disconnected { .. }
+            | What::Deauthenticated { .. }
+            | What::AdminDown
+            | What::Removed
+            | What::AuthStart { .. }
     )
 }

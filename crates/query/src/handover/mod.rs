@@ -5,6 +5,7 @@
 //! phase is what the newest mark says of the time from there on; nothing waits for a mark, and one that is missing, late or doubled moves a
 //! boundary and no more. Rejected: a search for the marks of each phase, which fails at the first one that is missing.
 
+mod asked;
 mod beside;
 mod facts;
 mod flow;
@@ -25,6 +26,7 @@ mod taken_test;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod underway;
 mod why;
 #[cfg(test)]
 mod wired_test;

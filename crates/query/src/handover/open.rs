@@ -15,8 +15,8 @@ const OPENED_NS: i64 = 1_000_000_000;
 /// A frame's reason comes so soon after what it did (52 to 84 ms were measured).
 const SAID_NS: i64 = 500_000_000;
 
-/// A supplicant whose SA query has no answer leaves with this reason.
-const NO_LONGER_VALID: i64 = 2;
+/// A supplicant whose SA query has no answer leaves with this reason, and so does one that asks its access point anew.
+pub(super) const NO_LONGER_VALID: i64 = 2;
 
 /// Text of an EAPOL frame whose number is not known.
 pub(super) const SENT: &str = "sent";
@@ -48,7 +48,7 @@ pub(super) struct Open {
     /// Carrier of the old link was lost, or it had none.
     carrier_gone: bool,
     /// Associated anew.
-    joined: bool,
+    pub joined: bool,
     /// The radio has stations of mac80211, which say when their port is open.
     pub stations: bool,
     /// The operational state went up after that: the port is open, where no station says when.
@@ -216,6 +216,10 @@ impl Open {
             What::SignalLow { .. } | What::BeaconLoss | What::Deauthenticated { .. } => self.lost(mark),
             What::Unprotected { reason } => {
                 self.facts.unprotected = self.facts.unprotected.or((!self.joined).then_some(reason));
+                None
+            }
+            What::AskedToGo { .. } | What::AnswersRequest { .. } => {
+                self.requested(mark);
                 None
             }
             What::Leaves => {
@@ -446,7 +450,9 @@ impl Open {
                 Some(if n == 4 { Phase::KeyInstall } else { Phase::KeyExchange })
             }
             // With fast transition keys are there at once.
-            What::KeyAdded { pairwise } if matches!(now, Phase::KeyWait | Phase::KeyExchange) => {
+            What::KeyAdded { pairwise }
+                if matches!(now, Phase::KeyWait | Phase::KeyExchange | Phase::Unknown) =>
+            {
                 if let Some(last) = self.unnumbered.take().filter(|_| pairwise && now == Phase::KeyExchange) {
                     // The last one sent before the keys is message 4.
                     self.tiles.enter(Phase::KeyInstall, &Mark { what: What::KeyFrame(4), ..last });

@@ -2,7 +2,7 @@
 
 use super::machine::Handover;
 use super::phase::Phase;
-use super::words::Ended;
+use super::words::{Ended, Kind};
 
 /// Of one phase; times are sums per handover, of those that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Statistics {
     pub gone: u64,
     /// Apart: they go on when the log ends.
     pub going_on: u64,
+    /// Apart: they had begun when the log began.
+    pub underway: u64,
     pub phases: Vec<PhaseSum>,
     /// All phases together: median, longest, sum.
     pub whole_ns: (i64, i64, i64),
@@ -34,7 +36,11 @@ pub struct Statistics {
 impl Statistics {
     pub fn of<'a>(found: impl Iterator<Item = &'a Handover> + Clone) -> Statistics {
         let ended = |how: Ended| found.clone().filter(|h| h.ended == how).count() as u64;
-        let all = found.clone().filter(|h| !matches!(h.ended, Ended::Gone | Ended::LogEnd));
+        let is_whole =
+            |h: &&'a Handover| !matches!(h.ended, Ended::Gone | Ended::LogEnd) && h.kind != Kind::Underway;
+        let cut =
+            |h: &&'a Handover| h.kind == Kind::Underway && !matches!(h.ended, Ended::Gone | Ended::LogEnd);
+        let all = found.clone().filter(is_whole);
         let phase = |phase: Phase| {
             let mut times: Vec<(i64, u32)> = all
                 .clone()
@@ -56,6 +62,7 @@ impl Statistics {
             count: all.clone().count() as u64,
             gone: ended(Ended::Gone),
             going_on: ended(Ended::LogEnd),
+            underway: found.clone().filter(cut).count() as u64,
             phases: Phase::ALL.iter().filter_map(|p| phase(*p)).collect(),
             whole_ns: of(all.clone().map(Handover::whole_ns).collect()).unwrap_or_default(),
             outage_ns: of(all.filter_map(Handover::outage_ns).collect()),
@@ -67,7 +74,8 @@ impl Statistics {
         let together = format!("{} handover{} together", self.count, if self.count == 1 { "" } else { "s" });
         let gone = (self.gone > 0).then(|| format!("{} of an interface that was removed", self.gone));
         let going_on = (self.going_on > 0).then(|| format!("{} not over when the log ends", self.going_on));
-        let apart: Vec<String> = [gone, going_on].into_iter().flatten().collect();
+        let underway = (self.underway > 0).then(|| format!("{} begun before the log", self.underway));
+        let apart: Vec<String> = [gone, going_on, underway].into_iter().flatten().collect();
         if apart.is_empty() { together } else { format!("{together}, without {}", apart.join(" and ")) }
     }
 }

@@ -193,7 +193,7 @@ fn a_wrong_passphrase_is_attempts_that_fail() {
     }
     let h = &run(&all)[0];
     assert!(h.tiles());
-    assert_eq!((h.kind, h.ended, h.attempts), (Kind::NotJoined, Ended::LogEnd, 3));
+    assert_eq!((h.kind, h.ended, h.attempts), (Kind::Unfinished, Ended::LogEnd, 3));
     assert_eq!(h.cause, Cause::SentAway { reason: 3 });
     assert_eq!(h.refusals.len(), 3);
     let exchange = h.spans.iter().find(|s| s.phase == Phase::KeyExchange).unwrap();

@@ -10,17 +10,19 @@ const FULL: usize = 6;
 const PASSIVE_NS: i64 = 95_000_000;
 const MS: i64 = 1_000_000;
 
-pub(super) fn explain(spans: &mut [Span], o: &Open) {
+/// `over`: it came to an end before the log's.
+pub(super) fn explain(spans: &mut [Span], o: &Open, over: bool) {
     let mut answered = false;
     // Which of the failed attempts a wait is of, where each has its own.
     let mut failed = 0;
     let each = spans.iter().filter(|s| s.phase == Phase::Retry).count() == o.facts.refusals.len();
     for i in 0..spans.len() {
         let next = spans.get(i + 1);
+        let ends = next.is_none() && !over;
         let asked = spans[..i].iter().any(|s| s.phase == Phase::Dhcp);
         answered |= matches!(spans[i].begin.what, What::ArpReply { sent: false });
         let words = match spans[i].phase {
-            Phase::Dhcp => dhcp(&spans[i], next, o),
+            Phase::Dhcp => dhcp(&spans[i], next, o, ends),
             Phase::Retry if each => {
                 failed += 1;
                 Some(refused(o, failed))
@@ -31,15 +33,59 @@ pub(super) fn explain(spans: &mut [Span], o: &Open) {
             Phase::Neighbour | Phase::FirstData => {
                 shut_there(&spans[i], o).or_else(|| unsent(&spans[i], o)).or_else(|| neighbour(&spans[i], o, answered))
             }
+            // Of the whole scan and the whole handshake nothing can be concluded.
+            Phase::Probing if ends => None,
+            Phase::KeyExchange if ends && messages(&spans[i], 1) < 3 => repeated(&spans[i]),
             _ => of(&spans[i], next.map(|s| s.phase), o),
+        };
+        let words = match words {
+            Some(rule) if ends => Some(format!("{rule}; {}", unfinished(&spans[i]))),
+            None if ends => Some(unfinished(&spans[i])),
+            words => words,
         };
         spans[i].why = words;
     }
 }
 
+/// The log ended in it: what may be known of how far it had come. It was not the network that failed.
+fn unfinished(s: &Span) -> String {
+    let rest = match s.phase {
+        Phase::Probing => {
+            let mut heard: Vec<&str> = channels(&s.steps).iter().map(|c| c.words.as_str()).collect();
+            heard.sort_unstable();
+            heard.dedup();
+            match heard.len() {
+                0 => "what this scan would have found is not known".to_owned(),
+                1 => "the scan had come to 1 channel, and what it would have found is not known".to_owned(),
+                n => format!("the scan had come to {n} channels, and what it would have found is not known"),
+            }
+        }
+        Phase::Dhcp => {
+            let (words, since_ns) =
+                s.steps.last().map_or((s.begin.words(), s.from_ns), |x| (x.words.clone(), x.from_ns));
+            if is_message(&words, &ASKS) {
+                let waited = milliseconds(s.to_ns - since_ns);
+                format!(
+                    "{words} had no answer in the {waited} until then, and whether it would have had one is not known"
+                )
+            } else {
+                format!("after {words}; what would have come next is not known")
+            }
+        }
+        Phase::KeyWait | Phase::KeyExchange | Phase::KeyInstall => {
+            "whether the handshake would have come to its end is not known".to_owned()
+        }
+        _ => "what would have come next is not known".to_owned(),
+    };
+    format!("the recording ends here: {rest}")
+}
+
 fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
     let long = |ms: i64| s.dur_ns() >= ms * MS;
     match s.phase {
+        Phase::Detection if o.facts.asked.is_some() && o.facts.agreed => {
+            Some("the access point asked the station to go elsewhere (802.11v): when it does is the supplicant's".into())
+        }
         Phase::Detection if s.begin.what == What::Received && long(300) && !o.facts.radio && o.from.bssid.is_none() => {
             Some("nothing came any more, and the kernel had not announced why: it takes up to a second for a carrier".into())
         }
@@ -262,8 +308,8 @@ fn unanswered(steps: &[Step], names: &[&str], done: bool) -> usize {
     (0..steps.len()).filter(is_lost).count()
 }
 
-/// `next`: what came after it, begun by the answer that ended it, if one did.
-fn dhcp(s: &Span, next: Option<&Span>, o: &Open) -> Option<String> {
+/// `next`: what came after it, begun by the answer that ended it, if one did; `ends`: the log ended in it, so that its last message may have had an answer.
+fn dhcp(s: &Span, next: Option<&Span>, o: &Open, ends: bool) -> Option<String> {
     let done = matches!(next.map(|n| n.begin.what), Some(What::Dhcp(m)) if m.is_done());
     let mut words = Vec::new();
     let is = is_message;
@@ -295,7 +341,7 @@ fn dhcp(s: &Span, next: Option<&Span>, o: &Open) -> Option<String> {
     let confirmed = done || count(&CONFIRMS) > 0;
     let offer = steps.iter().position(|x| is(&x.words, &["OFFER", "ADVERTISE"]));
     match unanswered(offer.map_or(&[][..], |i| &steps[i..]), &["REQUEST"], done) {
-        2.. if !confirmed => words.push("an address was offered, and no request for it was confirmed: the server, or another one that was meant, does not answer".to_owned()),
+        n @ 2.. if !confirmed && (n > 2 || !ends) => words.push("an address was offered, and no request for it was confirmed: the server, or another one that was meant, does not answer".to_owned()),
         n @ 1.. if confirmed => words.push(format!(
             "an address was offered, and {n} request{} for it had no answer: the server, or another one that was meant, did not confirm it at first",
             if n == 1 { "" } else { "s" }
@@ -303,7 +349,7 @@ fn dhcp(s: &Span, next: Option<&Span>, o: &Open) -> Option<String> {
         _ => {}
     }
     let (asked, searched) = (count(&ASKS), count(&SEARCHES));
-    if asked > 0 && answers == 0 && (asked > 1 || s.dur_ns() >= 500 * MS) {
+    if asked > 0 && answers == 0 && (asked > 1 || s.dur_ns() >= 500 * MS && !ends) {
         let messages = if asked == 1 { "message" } else { "messages" };
         words.push(format!(
             "{asked} {messages} of the client, and no answer: no server hears them, or none gives a lease"
@@ -314,7 +360,7 @@ fn dhcp(s: &Span, next: Option<&Span>, o: &Open) -> Option<String> {
         ));
     }
     let longest = (0..steps.len())
-        .filter(|i| steps[*i].to_ns - steps[*i].from_ns >= 500 * MS)
+        .filter(|i| steps[*i].to_ns - steps[*i].from_ns >= 500 * MS && !(ends && i + 1 == steps.len()))
         .max_by_key(|i| steps[*i].to_ns - steps[*i].from_ns);
     // Answers to what was asked before stand behind the one that ended the exchange.
     let soon = |m: &&Mark| m.at_ns >= s.to_ns && m.at_ns - s.to_ns <= 1_000 * MS;

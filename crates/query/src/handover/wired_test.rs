@@ -312,3 +312,42 @@ fn a_carrier_that_was_back_before_it_was_announced() {
     assert_eq!((h.kind, h.whole_ns() / MS, h.link_ns()), (Kind::LinkFlap, 560, Some(0)));
     assert!(h.stop.as_ref().is_some_and(|m| m.words().contains("announced when it was back")));
 }
+
+/// As recorded of a veth on 6.12: its driver says that it has no carrier 1.6 ms before it is announced for the first time.
+#[test]
+fn what_was_made_without_a_carrier_lost_none() {
+    let made = [
+        at(0, What::CarrierOff),
+        at(2, What::Found { up: false }),
+        at(2, What::OperState(2)),
+        at(256, What::AdminUp),
+        at(383, What::CarrierOn),
+        at(455, What::BridgePort(3)),
+    ];
+    assert!(run(&made, 9_000).is_empty());
+    // One that was there is announced by what happened to it.
+    assert_eq!(run(&[at(0, What::CarrierOff), at(383, What::CarrierOn)], 9_000).len(), 1);
+    // Removed, and made again by the same name.
+    let again = [
+        at(0, What::CarrierOff),
+        at(1, What::Removed),
+        at(400, What::Found { up: false }),
+        at(900, What::CarrierOn),
+    ];
+    assert_eq!(run(&again, 9_000).len(), 1);
+}
+
+/// As recorded of a bridge on 6.12: nobody answered its solicitation, and it was removed 9 s later.
+#[test]
+fn a_link_that_no_router_answers_on_was_there() {
+    let all = [
+        at(-9_000, What::CarrierOn),
+        at(0, What::CarrierOff),
+        at(2_212, What::CarrierOn),
+        at(3_122, What::RouterSolicit),
+        at(12_175, What::CarrierOff),
+        at(12_275, What::Gone),
+    ];
+    let seen: Vec<_> = run(&all, 13_000).iter().map(|h| (h.kind, h.begin_ns / MS, h.end_ns / MS)).collect();
+    assert_eq!(seen, [(Kind::LinkFlap, 0, 3_122), (Kind::Gone, 12_175, 12_275)]);
+}

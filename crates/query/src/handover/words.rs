@@ -8,7 +8,9 @@ use super::phase::{Phase, Span};
 pub enum Kind {
     /// There was no link before.
     Join,
-    /// To another access point, by the station's own choice while it had a link.
+    /// There may have been one: it had begun when the recording began.
+    Underway,
+    /// To another access point, by the station's own choice or asked to, while it had a link.
     Roam,
     /// The same by IEEE 802.11r.
     FastTransition,
@@ -18,40 +20,46 @@ pub enum Kind {
     Lost,
     /// The same one again.
     Rejoin,
+    /// The same one, which the station left only to join it anew.
+    Anew,
     /// A wired link went down and came up.
     LinkFlap,
     BridgePort,
-    /// Nothing was joined before the log ended.
-    NotJoined,
+    /// The log ended in the middle of it, before anything was joined.
+    Unfinished,
     /// The interface was removed, and did not come again.
     Gone,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 10] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Join,
+        Kind::Underway,
         Kind::Roam,
         Kind::FastTransition,
         Kind::RoamFailed,
         Kind::Lost,
         Kind::Rejoin,
+        Kind::Anew,
         Kind::LinkFlap,
         Kind::BridgePort,
-        Kind::NotJoined,
+        Kind::Unfinished,
         Kind::Gone,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
             Kind::Join => "join",
+            Kind::Underway => "under-way",
             Kind::Roam => "roam",
             Kind::FastTransition => "fast-transition",
             Kind::RoamFailed => "roam-failed",
             Kind::Lost => "lost-and-joined",
             Kind::Rejoin => "rejoin",
+            Kind::Anew => "joined-anew",
             Kind::LinkFlap => "link-flap",
             Kind::BridgePort => "bridge-port",
-            Kind::NotJoined => "not-joined",
+            Kind::Unfinished => "unfinished",
             Kind::Gone => "gone",
         }
     }
@@ -59,14 +67,16 @@ impl Kind {
     pub fn label(self) -> &'static str {
         match self {
             Kind::Join => "first join",
+            Kind::Underway => "join under way",
             Kind::Roam => "roam",
             Kind::FastTransition => "fast transition",
             Kind::RoamFailed => "roam that failed",
             Kind::Lost => "lost and joined another",
             Kind::Rejoin => "lost and joined again",
+            Kind::Anew => "joined anew",
             Kind::LinkFlap => "link flap",
             Kind::BridgePort => "bridge port",
-            Kind::NotJoined => "not joined",
+            Kind::Unfinished => "unfinished",
             Kind::Gone => "interface gone",
         }
     }
@@ -83,9 +93,11 @@ impl Kind {
                     Kind::LinkFlap
                 }
             }
+            () if f.underway => Kind::Underway,
             () if f.first_join => Kind::Join,
-            () if o.link_up.is_none() && !o.ready => Kind::NotJoined,
+            () if o.link_up.is_none() && !o.ready => Kind::Unfinished,
             () if f.algorithm == 2 => Kind::FastTransition,
+            () if o.is_anew() => Kind::Anew,
             () if o.from.bssid.is_some() && o.from.bssid == o.to.bssid => {
                 let chosen = own && f.deauth.is_none_or(|(by_us, _)| by_us);
                 if chosen && f.tried != o.from.bssid { Kind::RoamFailed } else { Kind::Rejoin }
@@ -108,8 +120,12 @@ pub enum Cause {
     },
     /// The signal fell, and the station chose another.
     SignalLow,
-    /// The station chose another, or was asked to.
+    /// The access point asked it to go elsewhere (802.11v), and it did.
+    Asked,
+    /// The station chose another.
     Chosen,
+    /// The same, and whether the access point had asked it to is not known: the log cannot have its request, or has it without the station's answer.
+    ChosenOrAsked,
     /// The station left by itself.
     Left {
         reason: i64,
@@ -126,7 +142,9 @@ impl Cause {
             Cause::Silent => "silent-loss",
             Cause::SentAway { .. } => "deauthenticated",
             Cause::SignalLow => "signal-low",
+            Cause::Asked => "asked",
             Cause::Chosen => "chosen",
+            Cause::ChosenOrAsked => "chosen-or-asked",
             Cause::Left { .. } => "left",
             Cause::Shut => "shut",
             Cause::Removed => "removed",
@@ -140,7 +158,9 @@ impl Cause {
             Cause::Silent => "silent loss".into(),
             Cause::SentAway { reason } => format!("sent away, reason {reason}{}", reason_words(reason)),
             Cause::SignalLow => "signal low".into(),
+            Cause::Asked => "asked by the access point (802.11v)".into(),
             Cause::Chosen => "own choice".into(),
+            Cause::ChosenOrAsked => "own choice, or asked".into(),
             Cause::Left { reason } => format!("left, reason {reason}{}", reason_words(reason)),
             Cause::Shut => "interface shut".into(),
             Cause::Removed => "interface removed".into(),
@@ -155,19 +175,23 @@ impl Cause {
         let dark = spans.first().is_some_and(|s| {
             s.phase == Phase::Detection && s.begin.what == What::Received && s.dur_ns() > 500_000_000
         });
+        let moved = f.scan_before_stop || f.auth_before_carrier && f.radio;
         match f.deauth {
             _ if f.first_join => Cause::Unknown,
             _ if f.taken_away() == Some(true) => Cause::Removed,
             _ if f.taken_away().is_some() => Cause::Shut,
+            _ if o.is_anew() => Cause::Chosen,
             Some((false, reason)) => Cause::SentAway { reason },
             // 4: the kernel gave up on a silent access point.
             Some((true, 4)) => Cause::Silent,
+            _ if f.asked.is_some() && f.agreed && moved => Cause::Asked,
             // A wire has no access point that falls silent: its carrier is announced up to a second later.
             None if !f.radio && o.from.bssid.is_none() => Cause::Carrier,
             // Who leaves with another reason had not lost its access point, whatever data did: the flow may have ended, or its way beyond the air.
             _ if f.beacon_loss || dark && !f.scan_before_stop && f.deauth.is_none() => Cause::Silent,
             _ if f.signal_low => Cause::SignalLow,
-            _ if f.scan_before_stop || f.auth_before_carrier && f.radio => Cause::Chosen,
+            _ if moved && (f.requests_unknown || f.asked.is_some()) => Cause::ChosenOrAsked,
+            _ if moved => Cause::Chosen,
             Some((true, reason)) => Cause::Left { reason },
             None => Cause::Unknown,
         }
@@ -223,7 +247,7 @@ impl Ended {
             Ended::Quiet => "ends with the last thing that happened: the log has no data received after it",
             Ended::LinkEnd => "ends with the new link, before the address that was asked for came",
             Ended::Gone => "ends with the interface, which was removed and did not come again",
-            Ended::LogEnd => "goes on when the log ends",
+            Ended::LogEnd => "unfinished: the recording ends in it, and what would have come is not known",
         }
     }
 }

@@ -3,11 +3,13 @@
 use super::tables::is_data;
 use crate::codes::verdict;
 use crate::error::Result;
-use crate::handover::flow::{FlowGap, Received};
+use crate::handover::flow::{FlowGap, Received, no_way};
 use crate::handover::machine::Handover;
 use crate::store::Store;
-use kpat_store::tables::PacketRow;
-use std::collections::HashMap;
+use kpat_model::{Crossing, EventKind};
+use kpat_store::tables::{AppEventRow, EventRow, PacketRow, SocketRow};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::RangeInclusive;
 
 /// How long before and after it a flow is looked at.
 const AROUND_NS: i64 = 5_000_000_000;
@@ -29,6 +31,8 @@ struct Near {
     asked: Received,
     /// Of the other side: the first seen.
     address: String,
+    /// This side's, as last seen.
+    own: String,
 }
 
 /// Of the flow with that port, or of the one that received most before the handover. `before`: what was found of the handover of this interface before it, whose gap may go on.
@@ -81,6 +85,50 @@ fn again(store: &Store, h: &Handover, (proto, sport, dport): Flow, after_ns: i64
     Ok(first)
 }
 
+/// Sends of that flow which found no way to the other side, each with its error. `None`: the log has nothing of applications.
+fn failed(
+    store: &Store,
+    h: &Handover,
+    (proto, peer_port, own_port): Flow,
+    range: &RangeInclusive<i64>,
+) -> Result<Option<Vec<(i64, i32)>>> {
+    if !store.manifest.log.sources.iter().any(|s| s.name == "applications") {
+        return Ok(None);
+    }
+    let sockets: Vec<SocketRow> = store.all()?;
+    let is_it = |s: &&SocketRow| {
+        let peer = s.peer_port == peer_port || s.peer_port == 0;
+        let here = h.netns.is_none() || s.netns.is_none() || s.netns == h.netns;
+        (s.proto, s.local_port) == (proto, own_port) && peer && here
+    };
+    let sockets: HashSet<i64> = sockets.iter().filter(is_it).map(|s| s.socket_id).collect();
+    let table = store.table::<AppEventRow>()?;
+    let mut out = Vec::new();
+    table.each(table.groups_where("at_ns", range), |e: AppEventRow| {
+        let error = i32::try_from(-e.size_bytes).unwrap_or(0);
+        let given = e.crossing == Crossing::ToTransport as i32;
+        if given && !no_way(error).is_empty() && sockets.contains(&e.socket_id) && range.contains(&e.at_ns) {
+            out.push((e.at_ns, error));
+        }
+    })?;
+    Ok(Some(out))
+}
+
+/// How long after the beginning of that time the interface's address was removed.
+fn unaddressed(store: &Store, h: &Handover, own: &str, time: RangeInclusive<i64>) -> Result<Option<i64>> {
+    let table = store.table::<EventRow>()?;
+    let mut first: Option<i64> = None;
+    table.each(table.groups_where("at_ns", &time), |e: EventRow| {
+        let removed =
+            e.kind == EventKind::Address as i32 && e.a == 0 && h.is_of(i32::try_from(e.b).unwrap_or(0));
+        let address = e.text.split([' ', '/']).next().unwrap_or_default();
+        if removed && address == own && time.contains(&e.at_ns) {
+            first = Some(first.map_or(e.at_ns, |at| at.min(e.at_ns)));
+        }
+    })?;
+    Ok(first.map(|at| at - time.start()))
+}
+
 fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Result<Option<(Flow, FlowGap)>> {
     let range = h.begin_ns.saturating_sub(AROUND_NS)..=until_ns;
     let table = store.table::<PacketRow>()?;
@@ -112,6 +160,7 @@ fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Resu
                 return;
             }
             near.received.times.push(p.first_ns);
+            near.own = p.dst_addr.unwrap_or_default();
             if near.address.is_empty() {
                 near.address = p.src_addr.unwrap_or_default();
             }
@@ -133,17 +182,30 @@ fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Resu
         // Its program may have paused.
         .filter(|(.., near)| near.received.before(stop_ns) > 2)
         .max_by_key(|(n, flow, near)| (*n, near.received.before(stop_ns), *flow));
-    let Some((_, (proto, sport, dport), Near { mut received, sent, mut asked, address })) = most else {
+    let Some((_, (proto, sport, dport), Near { mut received, sent, mut asked, address, own })) = most else {
         return Ok(None);
     };
     received.sort();
     let words = format!("{} from {address} port {sport} to port {dport}", crate::app::protocol(proto));
     asked.times.extend(sent.iter().map(|(at, _)| *at));
+    // What failed was asked for, too.
+    let failed = failed(store, h, (proto, sport, dport), &range)?;
+    asked.times.extend(failed.iter().flatten().map(|(at, _)| *at));
     asked.sort();
     let mut gap = received.gap((h.begin_ns, h.end_ns), words);
     if let Some(g) = &mut gap {
         g.pauses(&received.times, &asked.times, stop_ns);
         let end_ns = g.first_ns.unwrap_or(*range.end());
+        g.sends_known = failed.is_some();
+        let all = failed.unwrap_or_default();
+        let within_gap = all.iter().filter(|(at, _)| (g.last_ns..end_ns).contains(at));
+        let mut errors: BTreeMap<i32, u64> = BTreeMap::new();
+        within_gap.for_each(|(_, error)| *errors.entry(*error).or_default() += 1);
+        g.failed = errors.values().sum();
+        g.error = errors.iter().max_by_key(|(_, n)| **n).map_or(0, |(error, _)| *error);
+        if g.paused_ns > 0 && !g.sends_known {
+            g.unaddressed_ns = unaddressed(store, h, &own, g.last_ns..=g.last_ns + g.paused_ns)?;
+        }
         let within = || sent.iter().filter(|(at, _)| (g.last_ns..end_ns).contains(at));
         (g.sent, g.refused) =
             (within().count() as u64, within().filter(|(_, dropped)| *dropped).count() as u64);

@@ -157,6 +157,10 @@ struct Machines {
     all: BTreeMap<Place, Machine>,
     interfaces: Interfaces,
     found: Found,
+    /// See [`Machine::without_requests`].
+    without_requests: bool,
+    /// The first moment of the log.
+    since_ns: i64,
     /// The mark before, and whose it was.
     last: Option<(Place, Mark)>,
 }
@@ -180,7 +184,11 @@ impl Machines {
         self.last = Some((place, mark.clone()));
         let began = self.interfaces.began.get(&place);
         let machine = self.all.entry(place).or_insert_with(|| {
-            began.map_or_else(Machine::default, |up| Machine::starting(*up)).without_data(!self.found.data)
+            began
+                .map_or_else(Machine::default, |up| Machine::starting(*up))
+                .without_data(!self.found.data)
+                .without_requests(self.without_requests)
+                .recorded_since(self.since_ns)
         });
         machine.push(mark);
         let done = machine.take();
@@ -218,6 +226,8 @@ impl Store {
         let mut heap: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
         let mut machines = Machines { interfaces, ..Machines::default() };
         machines.found.radio = wifi::has_radio(self)?;
+        machines.without_requests = machines.found.radio && !wifi::has_requests(self);
+        machines.since_ns = self.manifest.first_ns;
         let log = &self.manifest.log;
         machines.found.radios_recorded =
             log.sources.iter().any(|s| s.name == "wifi") || log.profile.split(',').any(|p| p == "wifi");
@@ -286,6 +296,7 @@ impl Store {
             air::add(self, h, by_wall, before.map(|(end_ns, _)| end_ns))?;
             over.insert((h.netns, h.ifindex), (h.end_ns, h.flow.clone()));
             said.add(self, h);
+            h.asked_by_log();
         }
         Ok(found)
     }

@@ -4,7 +4,7 @@ use super::{Feed, Place, rows};
 use crate::error::Result;
 use crate::handover::mark::{Dhcp, Mark, REFUSED, Source, What};
 use crate::store::Store;
-use kpat_model::link_address::parse;
+use kpat_model::link_address::{parse, text};
 use kpat_model::{Exchanged, LinkWhat, WifiWhat};
 use kpat_store::tables::{ExchangeRow, LinkEventRow, WifiEventRow};
 use kpat_store::{Row, TableFile};
@@ -16,6 +16,13 @@ const CHANGE_CHANNEL: i64 = 0x40;
 
 /// Of what came without the link's protection the kernel has a tracepoint of its own.
 const UNPROTECTED: &str = "cfg80211_rx_unprot_mlme_mgmt";
+
+/// The tracepoint where they are read.
+const REQUESTS: &str = "cfg80211:cfg80211_rx_mgmt";
+/// Actions of BSS transition management, and the bit of a request that says that the station will be disassociated.
+const REQUEST: i64 = 7;
+const RESPONSE: i64 = 8;
+const WILL_LEAVE: i64 = 4;
 
 /// Stations whose state is kept; an access point has a few hundred.
 const MOST_STATES: usize = 16_384;
@@ -36,6 +43,13 @@ fn table<R: Row>(store: &Store) -> Result<Option<Arc<TableFile>>> {
 
 pub(super) fn has_radio(store: &Store) -> Result<bool> {
     Ok(table::<WifiEventRow>(store)?.is_some())
+}
+
+/// Frames by which an access point asks its stations to go (802.11v) are in the log, if any came.
+pub(super) fn has_requests(store: &Store) -> bool {
+    let log = &store.manifest.log;
+    let name = REQUESTS.rsplit(':').next().unwrap_or_default();
+    log.functions.iter().any(|f| f.name == REQUESTS) && !log.left_out.iter().any(|l| l.name.ends_with(name))
 }
 
 pub(super) fn has_carriers(store: &Store) -> Result<bool> {
@@ -79,6 +93,12 @@ pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
     Ok(out)
 }
 
+/// A link address that the table has as a number.
+fn address_of(number: i64) -> [u8; 6] {
+    let [_, _, bytes @ ..] = number.to_be_bytes();
+    bytes
+}
+
 #[derive(Default)]
 struct Radio {
     /// Interfaces of a radio, as far as its events named one.
@@ -114,6 +134,9 @@ impl Radio {
         let mut mark = Mark::new(row.at_ns, what, Source::Wifi(number));
         mark.bssid = row.address.as_deref().and_then(parse);
         mark.text = Some(row.text.as_str()).filter(|t| !t.is_empty()).map(Box::from);
+        if let What::AskedToGo { .. } = what {
+            mark.text = (row.c != 0).then(|| format!("to {}", text(address_of(row.c))).into());
+        }
         if what == What::Other {
             mark.text = WifiWhat::from_number(row.event).map(|w| w.name().into());
         }
@@ -172,6 +195,10 @@ impl Radio {
             WifiWhat::DeauthReceived | WifiWhat::DisassocReceived => {
                 What::Deauthenticated { own: false, reason: row.a }
             }
+            WifiWhat::TransitionReceived if row.a == REQUEST => {
+                What::AskedToGo { leaves: row.b & WILL_LEAVE != 0 }
+            }
+            WifiWhat::TransitionSent if row.a == RESPONSE => What::AnswersRequest { status: row.b },
             WifiWhat::Rssi if row.a == 0 => What::SignalLow { dbm: row.b },
             WifiWhat::BeaconLoss | WifiWhat::PacketLoss | WifiWhat::ConnectionLoss => What::BeaconLoss,
             WifiWhat::KeyAdded => What::KeyAdded { pairwise: row.a != 0 },
@@ -187,6 +214,8 @@ impl Radio {
             | WifiWhat::DisassocStart
             | WifiWhat::DisconnectStart
             | WifiWhat::ChannelSwitch
+            | WifiWhat::TransitionReceived
+            | WifiWhat::TransitionSent
             | WifiWhat::FtUpdate
             | WifiWhat::FtEvent
             | WifiWhat::Suspend
@@ -314,6 +343,41 @@ mod tests {
         assert_eq!(what("cfg80211:cfg80211_rx_unprot_mlme_mgmt"), Some(What::Unprotected { reason: 7 }));
         let believed = What::Deauthenticated { own: false, reason: 7 };
         assert_eq!(what("cfg80211:cfg80211_rx_mlme_mgmt"), Some(believed));
+    }
+
+    /// As recorded on 6.12 of `hostapd_cli bss_tm_req` with one neighbour, and of the answer to it.
+    #[test]
+    fn a_request_to_go_has_where_to() {
+        let row = |what: WifiWhat, a: i64, b: i64, c: i64| WifiEventRow {
+            event: what as i32,
+            wiphy: Some("phy2".into()),
+            netns: Some(7),
+            ifindex: Some(4),
+            address: Some("02:00:00:00:00:00".into()),
+            a,
+            b,
+            c,
+            ..WifiEventRow::default()
+        };
+        let mark = |row: &WifiEventRow| {
+            let mut out = Vec::new();
+            Radio::default().mark(row, 0, &mut out);
+            out.remove(0).1
+        };
+        let asked = mark(&row(WifiWhat::TransitionReceived, 7, 3, 0x0200_0000_0100));
+        assert_eq!(asked.words(), "asked to go by the access point (802.11v) to 02:00:00:00:01:00");
+        assert_eq!(asked.bssid, Some([2, 0, 0, 0, 0, 0]));
+        let leaves = mark(&row(WifiWhat::TransitionReceived, 7, 4, 0));
+        assert_eq!(leaves.words(), "asked to go by the access point (802.11v), or be sent away");
+        assert_eq!(mark(&row(WifiWhat::TransitionSent, 8, 7, 0)).what, What::AnswersRequest { status: 7 });
+        // An access point's own, and what a station asks for by itself.
+        for other in [
+            row(WifiWhat::TransitionSent, 7, 3, 0),
+            row(WifiWhat::TransitionReceived, 8, 0, 0),
+            row(WifiWhat::TransitionSent, 6, 0, 0),
+        ] {
+            assert_eq!(mark(&other).what, What::Other);
+        }
     }
 
     /// A kernel that shuts an interface leaves its access point by the same function, in another thread.
