@@ -11,9 +11,10 @@
 
 /*
  * What a point says of the packet. ARRIVES: a driver, real or virtual, gives it to the stack. LEFT: the driver has returned, and may have freed it.
- * READ: its data are copied to user space.
+ * READ: its data are copied to user space. TAKEN: a device's queue has it; that may have cut it into segments, and freed it. GIVEN: it
+ * gives it out.
  */
-enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
+enum { PASSES, ARRIVES, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED, TAKEN, GIVEN };
 
 /*
  * Where a packet is on its way: the device that it was received by or, with TURN_OUT, was last queued to or left by. 0: none yet. READ: user space has
@@ -57,7 +58,7 @@ static __noinline u32 leads_out(u64 turn)
 
 /*
  * Can a packet whose way led to `turn` not be this one? What left the kernel does not come in. Between two receptions by one device a packet is sent; between reception and
- * start of transmission it is queued to a device, but for segments, which are made in between; to one device it is queued once; what no device
+ * start of transmission, or where a queue gives it out, it is queued to a device, but for segments, which are made in between; to one device it is queued once; what no device
  * received (skb_iif is 0) was not received a moment ago; nothing is received or sent when it was read. All that holds for a buffer that
  * has one user: a clone of a multicast packet may be received here while another is still being sent. A sniffer clones what leaves before the point that
  * says so, therefore `cloned` alone does not excuse it there.
@@ -66,11 +67,11 @@ static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb,
 {
 	bool waits = turn && !(turn & TURN_OUT), same, cloned;
 
-	if (!turn || (what != ARRIVES && what != RECEIVED && what != QUEUED && what != LEAVES))
+	if (!turn || (what != ARRIVES && what != RECEIVED && what != QUEUED && what != LEAVES && what != GIVEN))
 		return false;
 	same = (kread_ptr(skb, dev) & ~TURN_FLAGS) == (turn & ~TURN_FLAGS);
 	cloned = kread_bit(skb, cloned);
-	if (what == LEAVES)
+	if (what == LEAVES || what == GIVEN)
 		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, kread_ptr(skb, head))));
 	/* RECEIVED is the first that is seen of what comes in by a tun; else it arrived before, by the same device. */
 	if (what == ARRIVES || what == RECEIVED)
@@ -183,6 +184,15 @@ static __always_inline struct ident_entry *slot_of(struct packet_entry *e, struc
 	struct ident_entry *s = ident_slot(e->ident, name_of(e->ident, skb));
 
 	return s && s->id == e->id ? s : NULL;
+}
+
+/* It was seen in another buffer since, or another packet had its headers (its first segment): what lies in this buffer is not it any more. */
+static __always_inline bool went_on_elsewhere(struct packet_entry *e, struct sk_buff *skb)
+{
+	u64 name = name_of(e->ident, skb);
+	struct ident_entry *s = ident_slot(e->ident, name);
+
+	return s && names_packet(e->ident) && s->ident == name && (s->id != e->id || s->turn != e->turn);
 }
 
 /* An skb of it is freed, and its data are not: what comes next with these headers in another buffer, and was received, goes on in a copy that was made of them. */
