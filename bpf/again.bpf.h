@@ -11,9 +11,10 @@
 
 /*
  * What a point says of the packet. ARRIVES: a driver, real or virtual, gives it to the stack. BACKLOGGED: it goes to the softirq by way of a CPU's queue.
- * RECEIVED: the stack begins with it. LEFT: the driver has returned, and may have freed it. READ: its data are copied to user space.
+ * RECEIVED: the stack begins with it. LEFT: the driver has returned, and may have freed it. READ: its data are copied to user space. TAKEN: a device's queue has
+ * it; that may have cut it into segments, and freed it. GIVEN: it gives it out.
  */
-enum { PASSES, ARRIVES, BACKLOGGED, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED };
+enum { PASSES, ARRIVES, BACKLOGGED, RECEIVED, QUEUED, LEAVES, LEFT, READ, FREED, TAKEN, GIVEN };
 
 static __always_inline bool comes_in(u32 what)
 {
@@ -23,12 +24,12 @@ static __always_inline bool comes_in(u32 what)
 /*
  * Where a packet is on its way: the device that it was received by or, with TURN_OUT, was last queued to or left by. 0: none yet. READ: user space has
  * its data, and nobody else held it. SHARED: when it was queued to, or left for, a device, somebody else held it too, so a part of it is elsewhere.
- * TAKEN: that device's driver has it or, of what was received, the stack.
+ * HANDED: that device's driver has it or, of what was received, the stack.
  */
 #define TURN_OUT 1ULL
 #define TURN_READ 2ULL
 #define TURN_SHARED 4ULL
-#define TURN_TAKEN 8ULL
+#define TURN_HANDED 8ULL
 #define TURN_FLAGS 15ULL
 
 /* Will the header buffer go when this skb lets go of it? skb_data_unref() in net/core/skbuff.c. */
@@ -73,7 +74,7 @@ __noinline int is_out_of_sight(u64 turn, u64 dev)
 
 /*
  * Can a packet whose way led to `turn` not be this one? What left the kernel does not come in. Between two receptions by one device a packet is sent; between reception and
- * start of transmission it is queued to a device, but for segments, which are made in between; to one device it is queued once; what no device
+ * start of transmission, or where a queue gives it out, it is queued to a device, but for segments, which are made in between; to one device it is queued once; what no device
  * received (skb_iif is 0) was not received a moment ago; nothing is received or sent when it was read. All that holds for a buffer that
  * has one user: a clone of a multicast packet may be received here while another is still being sent. A sniffer clones what leaves before the point that
  * says so, therefore `cloned` alone does not excuse it there.
@@ -83,16 +84,16 @@ static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb,
 	bool waits = turn && !(turn & TURN_OUT), same, cloned;
 	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
 
-	if (!turn || (!comes_in(what) && what != QUEUED && what != LEAVES))
+	if (!turn || (!comes_in(what) && what != QUEUED && what != LEAVES && what != GIVEN))
 		return false;
 	same = dev == (turn & ~TURN_FLAGS);
 	cloned = kread_bit(skb, cloned);
-	if (what == LEAVES)
+	if (what == LEAVES || what == GIVEN)
 		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, kread_ptr(skb, head))));
-	if (comes_in(what) && waits && same && (what == ARRIVES || turn & TURN_TAKEN))
+	if (comes_in(what) && waits && same && (what == ARRIVES || turn & TURN_HANDED))
 		return !kread(skb, skb_iif);
 	if (comes_in(what) && !cloned)
-		return waits ? turn & TURN_READ || (turn & TURN_TAKEN && netns_count && !kread(skb, skb_iif) && is_out_of_sight(turn, dev)) : leads_out(turn);
+		return waits ? turn & TURN_READ || (turn & TURN_HANDED && netns_count && !kread(skb, skb_iif) && is_out_of_sight(turn, dev)) : leads_out(turn);
 	if (comes_in(what))
 		return false;
 	/* TCP sends clones, and over IPv6 a segment that is sent again has the headers that it had before: its buffer is queued once more. */
@@ -141,7 +142,7 @@ static __always_inline bool skb_goes_on(struct ident_entry *s, struct sk_buff *s
 	if (comes_in(what))
 		return s->turn & TURN_OUT && (s->seen & SEEN_DEVICE) != received_by(dev);
 	if (s->turn & TURN_OUT)
-		return what != QUEUED && (what != LEAVES || !(s->turn & TURN_TAKEN)) && last == dev;
+		return what != QUEUED && (what != LEAVES || !(s->turn & TURN_HANDED)) && last == dev;
 	return kread(skb, skb_iif) && (!dev || namespace_of(last) == namespace_of(dev));
 }
 
@@ -225,6 +226,15 @@ static __always_inline struct ident_entry *slot_of(struct packet_entry *e, struc
 	struct ident_entry *s = ident_slot(e->ident, name_of(e->ident, skb));
 
 	return s && s->id == e->id ? s : NULL;
+}
+
+/* It was seen in another buffer since, or another packet had its headers (its first segment): what lies in this buffer is not it any more. */
+static __always_inline bool went_on_elsewhere(struct packet_entry *e, struct sk_buff *skb)
+{
+	u64 name = name_of(e->ident, skb);
+	struct ident_entry *s = ident_slot(e->ident, name);
+
+	return s && names_packet(e->ident) && s->ident == name && (s->id != e->id || s->turn != e->turn);
 }
 
 /* An skb of it is freed, and its data are not: what comes next with these headers in another buffer, and was received, goes on in a copy that was made of them. */
@@ -345,7 +355,7 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 		dev |= TURN_OUT;
 	}
 	if (what == LEAVES || what == RECEIVED)
-		dev |= TURN_TAKEN;
+		dev |= TURN_HANDED;
 	if (e->turn != (dev | shared))
 		set_turn(e, skb, dev | shared, now);
 	if (what == LEAVES)

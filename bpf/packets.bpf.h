@@ -295,7 +295,7 @@ __noinline int changed(u64 at, u64 head, u64 place, u64 sig)
 	if (guess_reuse && sig != e->sig) {
 		u64 now = identity_of(skb, head), was = e->ident;
 
-		if (now && was && !same_identity(now, was) && !was_rewritten(at, e->turn, e->id, now, moment(ctl))) {
+		if (now && was && !same_identity(now, was) && !goes_on_rewritten(e, skb, now, moment(ctl))) {
 			packet_forget(e);
 			return 0;
 		}

@@ -29,6 +29,21 @@ static __always_inline void done_beside(struct sk_buff *skb, u32 what)
 		forget_homeless(head);
 }
 
+/*
+ * The point behind a queue's function has what it was given, also where that is gone: cut into segments (tbf_segment() in net/sched/sch_tbf.c, which frees the whole last), of
+ * which each is a packet of its own from where it is taken out again. What lies at its address then is nobody's.
+ */
+static __always_inline bool freed_in_queue(struct kp_ring_ctl *ctl, u64 skb, u32 what)
+{
+	if (!guess_reuse)
+		return false;
+	if (what == QUEUED)
+		ctl->moving[0] = 0;
+	else if (what == FREED)
+		ctl->moving[0] = skb;
+	return what == TAKEN && ctl->moving[0] == skb;
+}
+
 static __always_inline int point(u32 func, u64 arg, u32 what)
 {
 	struct packet_entry *e;
@@ -46,6 +61,8 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 		return 0;
 	new_moment(ctl);
 	skb = (struct sk_buff *)(arg);
+	if (freed_in_queue(ctl, arg, what))
+		return 0;
 	if (guess_reuse && (what == READ || what == FREED) && is_beside(skb)) {
 		done_beside(skb, what);
 		return 0;
@@ -106,8 +123,8 @@ POINT(1, netif_rx, 0, BACKLOGGED)
 POINT(2, netif_receive_skb_entry, 0, ARRIVES)
 POINT(3, netif_receive_skb, 0, RECEIVED)
 POINT(4, net_dev_queue, 0, QUEUED)
-POINT(5, qdisc_enqueue, 2, PASSES)
-POINT(6, qdisc_dequeue, 3, PASSES)
+POINT(5, qdisc_enqueue, 2, TAKEN)
+POINT(6, qdisc_dequeue, 3, GIVEN)
 POINT(7, net_dev_start_xmit, 0, LEAVES)
 POINT(8, net_dev_xmit, 0, LEFT)
 POINT(9, skb_copy_datagram_iovec, 0, READ)

@@ -33,4 +33,9 @@ __noinline int was_rewritten(u64 at, u64 turn, u64 id, u64 ident, u64 now)
 	return !others_a_moment_ago(ident, name_of(ident, skb), id, now) && !others_a_moment_ago(ident, name_alone(ident), id, now);
 }
 
+static __always_inline bool goes_on_rewritten(struct packet_entry *e, struct sk_buff *skb, u64 ident, u64 now)
+{
+	return !went_on_elsewhere(e, skb) && was_rewritten((u64)skb, e->turn, e->id, ident, now);
+}
+
 #endif

@@ -373,7 +373,7 @@ struct kp_ring_ctl {
 	u64 poll_wait;
 	u64 raised;
 	u64 refused; /* probe hits of packets that were not asked for */
-	u64 moving[4]; /* by context: the skb whose buffer is being replaced, 0: none */
+	u64 moving[4]; /* by context: the skb whose buffer is being replaced, 0: none; without functions, the first: freed last since one was queued to a device */
 	u64 moving_id[4];
 	u64 no_match; /* addresses and ports of the last socket whose packets the filter leaves out */
 	u64 polled; /* the first packet of this poll that is in the log, 0: none yet */

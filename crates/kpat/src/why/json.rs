@@ -4,7 +4,7 @@ use crate::app::json::{ending, spread};
 use crate::open::OfDevice;
 use kpat_query::app;
 use kpat_query::verdict;
-use kpat_query::why::{ByStage, Drops, End, Opener, Stage, Sum, Why};
+use kpat_query::why::{ByStage, Drops, End, Opener, PathQueue, Stage, Sum, Why};
 use kpat_store::tables::SocketRow;
 use serde_json::{Map, Value, json};
 
@@ -62,6 +62,22 @@ fn drops(logs: &[OfDevice], d: &Drops) -> Value {
     })
 }
 
+/// Whose turn it was while nothing was under way.
+fn turns(w: &Why) -> Value {
+    json!({
+        "asks": w.asks, "answering_ns": w.answering_ns, "silent_pauses": w.silent.0, "silent_ns": w.silent.1,
+        "silent_after_ns": w.silent_after.map(|s| s.ns),
+    })
+}
+
+/// The queue of the path in which most of the time was.
+fn path(p: &PathQueue) -> Value {
+    json!({
+        "device": p.device.as_ref().map(|d| &d.name), "netns": p.device.as_ref().map(|d| d.netns),
+        "ifindex": p.device.as_ref().map(|d| d.ifindex), "stays_ns": spread(&p.stays_ns), "of_round_trip": p.of_round_trip,
+    })
+}
+
 pub fn value(logs: &[OfDevice], w: &Why) -> Value {
     let log = &logs[w.host].log;
     let first = w.first().map(|s| s.stage.name());
@@ -81,10 +97,11 @@ pub fn value(logs: &[OfDevice], w: &Why) -> Value {
         "start_boot_ns": log.start_ns(), "from_ns": w.from_ns, "to_ns": w.to_ns, "whole_ns": w.whole_ns(),
         "stages": rows, "writes": w.writes(), "left_out": w.left_out, "ends": ends, "write_bytes": spread(&w.write_bytes),
         "took_ns": spread(&w.took_ns), "slowest": w.slowest.iter().map(line).collect::<Vec<_>>(), "asked": w.asked.as_ref().map(line), "peers": w.peers,
-        "pauses": w.pauses, "answered": w.answered, "tcp_states": w.states, "repairs_ns": w.repairs_ns, "sent_again": w.again,
+        "pauses": w.pauses, "answered": w.answered, "tcp_states": w.states, "repairs_ns": w.repairs_ns, "sent_again": w.again, "turns": turns(w),
         "syns_again": w.syns_again, "refused": w.refused, "connected": w.connected, "unwritten_bytes": w.unwritten_bytes, "opening": opening(logs, w), "error": w.sender.error.map(app::errno),
         "ending": ending(&w.ending), "until_answer": w.until_answer,
-        "waited": w.waited.as_ref().map(|w| json!({"packet_id": w.packet, "for": w.kind.name(), "ns": w.ns, "of_ns": w.of_ns, "device": w.device.as_ref().map(|d| &d.name), "netns": w.device.as_ref().map(|d| d.netns), "ifindex": w.device.as_ref().map(|d| d.ifindex)})),
+        "waited": w.waited.as_ref().map(|w| json!({"packet_id": w.packet, "ns": w.ns, "of_ns": w.of_ns, "device": w.device.as_ref().map(|d| &d.name), "netns": w.device.as_ref().map(|d| d.netns), "ifindex": w.device.as_ref().map(|d| d.ifindex)})),
+        "path": w.path.as_ref().map(path),
         "meanwhile": w.meanwhile.as_ref().map(|m| json!({"socket": end(&logs[w.peer_host], &m.socket), "ns": m.ns, "of_ns": m.of_ns})),
         "drops": w.drops.iter().map(|d| drops(logs, d)).collect::<Vec<_>>(),
         "fq_paces": w.fq_paces, "pacing_unknown": w.pacing_unknown, "begins_unknown": w.begins_unknown, "events_lost": w.lost,

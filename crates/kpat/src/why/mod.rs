@@ -11,6 +11,7 @@ use kpat_query::PacketDetail;
 use kpat_query::app;
 use kpat_query::why::{self, Host};
 use kpat_store::tables::{PacketRow, SocketRow};
+use std::cmp::Reverse;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -128,7 +129,7 @@ fn of_packet(log: &Integrated, args: &Args, out: &Output) -> anyhow::Result<(Soc
     Ok((found, detail))
 }
 
-/// The socket with this number, or the one that wrote most, of TCP if there is one, on this device or on any; and whose it is.
+/// The socket with this number, or the one that wrote most (of two the older: who connects has a socket first), of TCP if there is one, on this device or on any; and whose it is.
 fn chosen(
     path: &Path,
     logs: &[OfDevice],
@@ -142,7 +143,7 @@ fn chosen(
     }
     let Some(id) = id else {
         let most = all.into_iter().filter(|(_, s)| s.proto == TCP || s.sent_bytes > 0);
-        let most = most.max_by_key(|(_, s)| (s.proto == TCP, s.sent_bytes));
+        let most = most.max_by_key(|(_, s)| (s.proto == TCP, s.sent_bytes, Reverse(s.first_ns)));
         return most.ok_or_else(|| usage(NOTHING));
     };
     let mut those: Vec<(usize, SocketRow)> = all.into_iter().filter(|(_, s)| s.socket_id == id).collect();

@@ -4,10 +4,9 @@ use crate::listing::Listing;
 use crate::open::OfDevice;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
-use kpat_query::HandoverKind;
 use kpat_query::app;
-use kpat_query::why::{ByStage, Drops, End, Meanwhile, Opener, Stage, Sum, Waited, Why};
-use kpat_store::tables::SocketRow;
+use kpat_query::why::{ByStage, Drops, End, Meanwhile, Opener, PathQueue, Stage, Sum, Until, Waited, Why};
+use kpat_store::tables::{DeviceRow, SocketRow};
 
 /// More stages of one write than a line needs.
 const STAGES_OF_A_WRITE: usize = 4;
@@ -49,6 +48,17 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
         facts.add("ended by", words);
     }
     facts.add("writes", if w.writes() > 0 { writes(w) } else { no_writes(w) });
+    if let Some(s) = w.silent_after.filter(|s| s.ns * 10 > w.whole_ns()) {
+        let until = match s.until {
+            Until::Closed => "it was closed",
+            Until::Reset => "it was reset",
+            Until::LogEnded => "the log ended",
+        };
+        facts.add(
+            "then",
+            format!("{} until {until}, in which nothing came; not part of the time", duration(s.ns)),
+        );
+    }
     if let Some(c) = &w.clock {
         let text = format!(
             "the peer's is another kernel's: related by what the two sent each other, ± {}, by which the way between them may be shorter or longer",
@@ -79,6 +89,10 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
     }
     if let Some(m) = w.meanwhile.as_ref().filter(|m| m.ns * 10 > m.of_ns) {
         notes.add("meanwhile", meanwhile(logs, w, m));
+    }
+    let on_path = w.path.as_ref().filter(|_| w.first().is_none_or(|s| s.stage != Stage::Path));
+    if let Some(p) = on_path {
+        notes.add("on the path", in_queue(p));
     }
     for (n, d) in w.drops.iter().take(MOST_DROPS).enumerate() {
         notes.add(if n == 0 { "dropped" } else { "" }, dropped(logs, d));
@@ -153,35 +167,58 @@ fn more(logs: &[OfDevice], w: &Why, first: &Sum) -> Vec<String> {
             Some(format!("{} sent again{repairs}", plural(w.again, "segment")))
         }
         Stage::Application => Some(plural(w.pauses, "pause")),
+        Stage::PeerApplication if !w.is_of_datagrams() && w.answering_ns > 0 => {
+            let unread = first.ns - w.answering_ns as f64;
+            Some(match w.is_mostly_answering() {
+                true => format!("{} lay unread", duration(unread.round() as i64)),
+                false => format!("{} it had read all and not yet written back", duration(w.answering_ns)),
+            })
+        }
         Stage::Answer => {
             let whole = w.peer.as_ref().map(|p| format!("; its own way: kpat why {}", p.socket_id));
             let ended = format!("{} of {} pauses ended with one", count(w.answered), count(w.pauses));
             Some(ended + &whole.unwrap_or_default())
         }
         Stage::Wire => w.waited.as_ref().map(waited),
+        Stage::Path => w.path.as_ref().map(in_queue),
         Stage::Queue if w.fq_paces => Some("fq paces this socket there".to_owned()),
         _ => None,
     };
-    let waits =
-        w.waited.as_ref().filter(|w| first.stage == Stage::CongestionWindow && w.ns >= LONG_NS).map(waited);
-    one.into_iter().chain(waits).collect()
+    one.into_iter().collect()
 }
-
-/// In a queue of the path so long, a packet keeps the congestion window full.
-const LONG_NS: i64 = 1_000_000;
 
 /// Where the time between driver and device went, in the packet that had most of it.
 fn waited(w: &Waited) -> String {
-    let what = match w.kind {
-        HandoverKind::Neighbour => "for the next hop's link address at",
-        _ => "in the queue of",
-    };
-    let device = match &w.device {
+    format!(
+        "packet {} waited {} of {} for the next hop's link address at {}",
+        w.packet,
+        duration(w.ns),
+        duration(w.of_ns),
+        device(w.device.as_ref())
+    )
+}
+
+fn device(d: Option<&DeviceRow>) -> String {
+    match d {
         Some(d) if d.netns_name.is_empty() => d.name.clone(),
         Some(d) => format!("{} of {}", d.name, d.netns_name),
         None => "a device".to_owned(),
-    };
-    format!("packet {} waited {} of {} {what} {device}", w.packet, duration(w.ns), duration(w.of_ns))
+    }
+}
+
+/// Where on the path packets were queued, and what that is of their round trip.
+fn in_queue(p: &PathQueue) -> String {
+    let round_trip =
+        p.of_round_trip.map(|share| format!(", {} of their time until acknowledged", percent(share)));
+    format!(
+        "{} {} in the queue of {}, {} in the median, {} at most{}",
+        plural(p.stays_ns.count, "packet"),
+        if p.stays_ns.count == 1 { "was" } else { "were" },
+        device(p.device.as_ref()),
+        duration(p.stays_ns.quantile(0.5).unwrap_or_default()),
+        duration(p.stays_ns.max),
+        round_trip.unwrap_or_default()
+    )
 }
 
 /// Which packet shows what became of the opening.
@@ -370,6 +407,14 @@ fn unknown(w: &Why) -> Vec<String> {
         "a read is logged when its call returns: the time that a waiting reader took to wake and copy is in the peer's application".into(),
     );
     say(w.answered > 0, "whether the application had to wait for what it read before it wrote again".into());
+    say(
+        w.silent.1 * 10 > w.whole_ns() && !datagrams,
+        format!(
+            "whether the application waited for an answer in {}, {} together, in which nothing came",
+            plural(w.silent.0, "pause"),
+            duration(w.silent.1)
+        ),
+    );
     say(
         w.states == 0 && !datagrams,
         "TCP's state: the log has none of this socket, so what kept bytes in it is undecided".into(),

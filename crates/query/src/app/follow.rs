@@ -65,6 +65,13 @@ impl Span {
     }
 }
 
+/// What keeps TCP from sending more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Window {
+    Congestion,
+    Peer,
+}
+
 /// A piece of time whose cause the next moment may still decide.
 #[derive(Clone, Copy)]
 struct Open {
@@ -76,6 +83,8 @@ struct Open {
     unacked: Option<bool>,
     /// It ended with a segment that was sent again.
     again: bool,
+    /// What is in flight fills a window: which.
+    full: Option<Window>,
     /// TCP's own timer, by its rate, had what was sent last keep back what follows for about as long.
     paced: bool,
     /// The other end had data to read all the time.
@@ -95,8 +104,9 @@ struct Sender {
     open: Option<Open>,
     call: Call,
     asked: Option<i64>,
-    /// Number of the stream's first byte.
+    /// Number of the first byte of the stream that it sends, and of the one that it receives.
     start: Option<i64>,
+    received_start: Option<i64>,
     /// Its writes are in no call of the log, as those of MPTCP's connections are not: what TCP was given its state says.
     unseen: Option<i64>,
     /// Offsets behind the last byte that was given, left, was acknowledged.
@@ -127,7 +137,8 @@ impl Follow {
     pub fn new(sockets: &[SocketRow]) -> Follow {
         let sender = |s: &SocketRow| {
             let life_ns = (s.first_ns, s.last_ns);
-            (s.socket_id, Sender { life_ns, start: s.sent_seq, ..Sender::default() })
+            let (start, received_start) = (s.sent_seq, s.received_seq);
+            (s.socket_id, Sender { life_ns, start, received_start, ..Sender::default() })
         };
         Follow { senders: sockets.iter().map(sender).collect(), peers: pairs_of(sockets) }
     }
@@ -146,7 +157,10 @@ impl Follow {
     pub fn crossing(&mut self, what: Crossing, e: &AppEventRow) -> Option<Span> {
         let peer = self.peer(e.socket_id).and_then(|p| self.senders.get(&p));
         let unread_since = peer.and_then(|p| p.unread_since);
-        self.senders.entry(e.socket_id).or_default().crossing(what, e, unread_since)
+        let readable = peer.map(|p| (p.received_start, p.readable));
+        let sender = self.senders.entry(e.socket_id).or_default();
+        let came = readable.filter(|r| r.0.is_some() && r.0 == sender.start).map(|r| r.1);
+        sender.crossing(what, e, unread_since, came)
     }
 
     pub fn state(&mut self, now: &TcpStateRow) -> [Option<Span>; 2] {
@@ -191,12 +205,26 @@ impl Sender {
                 unacked: self.given.zip(self.acked).map(|(given, acked)| given > acked),
                 again: again && at_ns - from_ns > SHORTEST_TIMER_NS,
                 inside: self.unsent.zip(self.no_room),
+                full: self.full(),
                 paced: at_ns - from_ns <= 2 * (self.paced_until_ns - from_ns).max(0) + LATE_NS,
                 unread: unread_since.is_some_and(|t| t <= from_ns),
             });
             self.since_ns = Some(at_ns);
         }
         done
+    }
+
+    /// TCP's mark for a full window is made when it has sent, and is seen with the next record of its state; what crossed tells before. Of a stream whose segments are
+    /// whole ones: with smaller ones more are in flight. What was lost is not in flight, and no matter of the bytes.
+    fn full(&self) -> Option<Window> {
+        let s =
+            self.state.as_ref().filter(|s| s.mss > 0 && s.sacked_out + s.lost_out + s.retrans_out == 0)?;
+        let (given, left, acked) = (self.given?, self.left?, self.acked?);
+        let in_flight = left - acked;
+        let next = s.mss.min(given - left);
+        let of_path = s.snd_cwnd > 0 && in_flight / s.mss >= s.snd_cwnd;
+        let of_peer = s.snd_wnd > 0 && next > 0 && in_flight + next > s.snd_wnd;
+        of_path.then_some(Window::Congestion).or(of_peer.then_some(Window::Peer))
     }
 
     fn settle(&mut self) -> Option<Span> {
@@ -210,7 +238,14 @@ impl Sender {
         })
     }
 
-    fn crossing(&mut self, what: Crossing, e: &AppEventRow, unread_since: Option<i64>) -> Option<Span> {
+    /// `unread_since`: the other end has data to read; `came`: behind the last byte that could be read there.
+    fn crossing(
+        &mut self,
+        what: Crossing,
+        e: &AppEventRow,
+        unread_since: Option<i64>,
+        came: Option<i64>,
+    ) -> Option<Span> {
         use Crossing::*;
         if given_on(e) {
             return None;
@@ -225,6 +260,9 @@ impl Sender {
         let before = e.offset.zip(top).is_some_and(|(from, top)| from + e.size_bytes <= *top);
         // The segment leaves before the record that it is a retransmission.
         let again = what == Retransmit || left && before;
+        // A timer may send again what was not lost, but is acknowledged late.
+        let lost = || e.offset.zip(came).is_none_or(|(from, came)| from + e.size_bytes > came);
+        let again = again && lost();
         let done = self.go_on(e.at_ns, again, unread_since);
         let further = |to: &mut Option<i64>| {
             if let Some(end) = e.offset.map(|o| o + e.size_bytes).filter(|_| e.size_bytes > 0) {
@@ -338,7 +376,14 @@ fn held(o: &Open, state: &TcpStateRow) -> Held {
             Call::Inside if inside.is_some_and(|i| i.1) => Held::SendBuffer,
             _ => Held::Application,
         },
-        _ if state.cwnd_limited != 0 => Held::CongestionWindow,
+        _ if state.cwnd_limited != 0 || o.full == Some(Window::Congestion) => Held::CongestionWindow,
+        _ if o.full == Some(Window::Peer) => {
+            if o.unread {
+                Held::Reader
+            } else {
+                Held::ReceiveWindow
+            }
+        }
         _ => match state.pacing {
             None => Held::PacingOrDevice,
             Some(BY_TIMER) if o.paced => Held::Pacing,
@@ -379,7 +424,7 @@ mod tests {
                 event(MS, Crossing::ToDevice, 0, bytes),
                 event(MS + waits_ns, Crossing::ToDevice, bytes, 1),
             ] {
-                s.crossing(Crossing::from_u8(e.crossing as u8).unwrap(), &e, None);
+                s.crossing(Crossing::from_u8(e.crossing as u8).unwrap(), &e, None, None);
             }
             s.settle().map(|span| (span.from_ns, span.held))
         };
@@ -388,5 +433,49 @@ mod tests {
         assert_eq!(held(1000, 40 * MS), Some((MS, Held::Device)));
         assert_eq!(held(100, 3 * MS), Some((MS, Held::Device)));
         assert_eq!(held(8000, 9 * MS), Some((MS, Held::Pacing)));
+    }
+
+    /// Of a stream of 90,000 bytes in segments of 1000, so many have left since all before was acknowledged, and the last leaves again after so long.
+    fn sends(cwnd: i64, snd_wnd: i64, segments: i64, came: Option<i64>) -> Option<Held> {
+        const MS: i64 = 1_000_000;
+        let state = TcpStateRow {
+            at_ns: MS,
+            crossing: Crossing::ToDevice as i32,
+            state: 1,
+            busy: 1,
+            mss: 1000,
+            pacing: Some(0),
+            snd_cwnd: cwnd,
+            snd_wnd,
+            write_seq: 90_000,
+            ..TcpStateRow::default()
+        };
+        let mut s = Sender { start: Some(0), given: Some(90_000), acked: Some(0), ..Sender::default() };
+        let event = |at_ns, from, size_bytes| AppEventRow {
+            at_ns,
+            size_bytes,
+            offset: Some(from),
+            segments: 1,
+            ..AppEventRow::default()
+        };
+        s.state(&state, None);
+        s.crossing(Crossing::ToDevice, &event(MS + 1, 0, segments * 1000), None, came);
+        s.crossing(Crossing::ToDevice, &event(50 * MS, (segments - 1) * 1000, 1000), None, came);
+        s.settle().map(|span| span.held)
+    }
+
+    #[test]
+    fn what_has_left_since_the_last_state_fills_a_window() {
+        assert_eq!(sends(9, 20_000, 9, Some(9000)), Some(Held::CongestionWindow));
+        assert_eq!(sends(10, 20_000, 9, Some(9000)), Some(Held::Device));
+        assert_eq!(sends(10, 9_999, 9, Some(9000)), Some(Held::ReceiveWindow));
+        assert_eq!(sends(10, 10_000, 9, Some(9000)), Some(Held::Device));
+    }
+
+    #[test]
+    fn what_had_come_was_not_lost() {
+        assert_eq!(sends(10, 20_000, 9, Some(9000)), Some(Held::Device));
+        assert_eq!(sends(10, 20_000, 9, Some(8999)), Some(Held::Retransmission));
+        assert_eq!(sends(10, 20_000, 9, None), Some(Held::Retransmission));
     }
 }

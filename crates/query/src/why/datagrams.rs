@@ -23,6 +23,8 @@ pub(super) struct Datagrams {
     /// Of each write, in their order.
     pub lines: Vec<Line>,
     pub packets: Vec<Vec<i64>>,
+    /// Of each, the packet whose way the line is; -1: none.
+    pub last: Vec<i64>,
     /// The socket that read most of them, in this log.
     pub peer: Option<SocketRow>,
     /// Other ends that it sent to.
@@ -140,6 +142,7 @@ pub(super) fn gather(
         peers: if sender.peer_port != 0 { 1 } else { peers.max(1) },
         lines: Vec::new(),
         packets: Vec::new(),
+        last: Vec::new(),
         dropped: BTreeSet::new(),
         gathered,
     };
@@ -154,7 +157,7 @@ pub(super) fn gather(
         let packets = of_writes.get(&(call.at_ns, call.pid)).cloned().unwrap_or_default();
         let ways: Vec<Way> =
             packets.iter().map(|p| way(*p, &own, &moments, &carried, &fates, &overtaken)).collect();
-        let line = line(call, &ways, &drivers, g.last_ns);
+        let (line, last) = line(call, &ways, &drivers, g.last_ns);
         drivers.extend(ways.iter().filter_map(|w| w.driver_ns));
         out.dropped.extend(ways.iter().filter(|w| w.dropped_ns.is_some()).map(|w| w.packet));
         let at = [None; crate::app::connections::STAGES.len()];
@@ -162,6 +165,7 @@ pub(super) fn gather(
         g.writes.push(Write { offset, bytes: call.bytes, from_ns, at_ns, at, again: false });
         offset += call.bytes;
         out.lines.push(line);
+        out.last.push(last);
         out.packets.push(packets);
     }
     let lost = |l: &Line| l.end == End::Dropped;
@@ -312,8 +316,8 @@ const APART_NS: i64 = 1_000_000;
 /// Shorter, a call did not wait.
 const AT_ONCE_NS: i64 = 200_000;
 
-/// The line of a call that made these. `drivers`: when the driver got what earlier ones made; `end_ns`: of the log.
-fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> Line {
+/// The line of a call that made these, and of which of them it is. `drivers`: when the driver got what earlier ones made; `end_ns`: of the log.
+fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> (Line, i64) {
     // When each is over, and how.
     let over = |w: &Way| match (w.read_ns, w.dropped_ns, w.driver_ns, w.queue_ns) {
         (Some(at), ..) => (at, End::Read),
@@ -327,14 +331,15 @@ fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> Line
         (.., None, Some(_)) if w.verdict == verdict::IN_FLIGHT && !w.overtaken => (end_ns, End::Open),
         _ => (call.at_ns, End::Unseen),
     };
-    let last = ways.iter().max_by_key(|w| over(w).0).copied().unwrap_or_default();
+    let none = Way { packet: -1, ..Way::default() };
+    let last = ways.iter().max_by_key(|w| over(w).0).copied().unwrap_or(none);
     let (over_ns, end) = over(&last);
     let begins = last.queue_ns.map_or(call.from_ns, |at| call.from_ns.min(at));
     let mut l = Line { from_ns: begins, pieces: Vec::new(), end };
     let mut to = |stage: Stage, at: Option<i64>| l.go_on(Piece::At(stage), at);
     if end == End::Unseen && !last.came {
         to(Stage::Undecided, Some(over_ns));
-        return l;
+        return (l, last.packet);
     }
     // A send buffer has room again when something leaves it.
     let waits =
@@ -346,7 +351,7 @@ fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> Line
         to(Stage::Wire, last.device_ns);
         to(Stage::PeerStack, last.socket_ns);
         to(Stage::PeerApplication, Some(over_ns));
-        return l;
+        return (l, last.packet);
     }
     let rest = match (last.driver_ns, last.came) {
         (None, false) => Stage::Queue,
@@ -355,7 +360,7 @@ fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> Line
         (_, true) => Stage::Undecided,
     };
     to(rest, Some(over_ns));
-    l
+    (l, last.packet)
 }
 
 #[cfg(test)]
@@ -365,7 +370,7 @@ mod tests {
     const CALL: Call = Call { from_ns: 10, at_ns: 40, pid: None, bytes: 5 };
 
     fn pieces(ways: &[Way]) -> (End, Vec<(Piece, i64)>) {
-        let l = line(&CALL, ways, &BTreeSet::new(), 1000);
+        let (l, _) = line(&CALL, ways, &BTreeSet::new(), 1000);
         assert_eq!(l.from_ns, 10);
         (l.end, l.pieces)
     }

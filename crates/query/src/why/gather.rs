@@ -1,5 +1,7 @@
 //! One pass over what the log has of both ends: the writes with the way of their last bytes, and what held the sender back when.
 
+use super::path::Stays;
+use super::queue::Queue;
 use crate::abreast::Progress;
 use crate::app::connections::{Clock, Life, Lives, STAGES, is_received};
 use crate::app::{Ending, Follow, Held, Moment, Span, WITHOUT_END, given_on, in_order};
@@ -62,6 +64,8 @@ pub(super) struct HeldBy {
     pub repairs: bool,
     /// Bytes of this socket were in the device's queue.
     pub queued: bool,
+    /// The same of queues between the two ends ([`super::path`]).
+    pub on_path: bool,
     /// Segments of it waited for the next hop's link address.
     pub asks: bool,
 }
@@ -93,6 +97,8 @@ pub(super) struct Gathered {
     /// When either end reset the connection, and how it ended as the sender saw it.
     pub reset_ns: Option<i64>,
     pub ending: Ending,
+    /// When either end was first seen to have closed it.
+    pub closed_ns: Option<i64>,
     /// The peer read something in calls; took something in none (`splice`), as its state shows; connected, so that it is the one that asks.
     pub peer_reads: bool,
     pub peer_takes: bool,
@@ -111,6 +117,8 @@ pub(super) struct Gathered {
     pub begins_unknown: bool,
     /// The largest segment, 0: not known.
     pub mss: i64,
+    /// In queues between the two ends.
+    pub stays: Stays,
 }
 
 /// An acknowledgement lets TCP send within this time.
@@ -133,6 +141,7 @@ impl Gathered {
             wants: false,
             repairs: false,
             queued: false,
+            on_path: false,
             asks: false,
         });
     }
@@ -169,6 +178,11 @@ impl Gathered {
     pub fn mended(&self, from_ns: i64, to_ns: i64, offset: i64) -> bool {
         let first = self.mended.partition_point(|m| m.0 <= from_ns);
         self.mended[first..].iter().take_while(|m| m.0 <= to_ns).any(|m| m.1 < offset)
+    }
+
+    /// When all up to this byte was acknowledged.
+    pub fn acked_ns(&self, offset: i64) -> Option<i64> {
+        self.acks.get(self.acks.partition_point(|a| a.1 <= offset)).map(|a| a.0)
     }
 
     /// When the peer's TCP had taken all up to this byte.
@@ -342,7 +356,10 @@ pub(super) fn gather(
                 let own = s.socket_id == sender.socket_id;
                 let spans = follow.state(s);
                 out.last_ns = out.last_ns.max(s.at_ns);
-                closed |= !OPEN.contains(&s.state);
+                if !OPEN.contains(&s.state) {
+                    closed = true;
+                    out.closed_ns = out.closed_ns.or(Some(s.at_ns)).filter(|_| out.connected);
+                }
                 if s.tcp_flags.is_some_and(|f| f & RST != 0) {
                     out.reset_ns = out.reset_ns.or(Some(s.at_ns));
                 }
@@ -489,41 +506,6 @@ impl Ways {
     }
 }
 
-/// Bytes of one socket in the device's queue.
-struct Queue {
-    /// Behind the last byte that entered it, and that left it.
-    entered: i64,
-    left: i64,
-    since: Option<i64>,
-    times: Vec<(i64, i64)>,
-}
-
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue { entered: i64::MIN, left: i64::MIN, since: None, times: Vec::new() }
-    }
-}
-
-impl Queue {
-    /// Shorter ones are the way through it.
-    const SHORTEST_NS: i64 = 20_000;
-
-    fn pass(&mut self, at_ns: i64, entered: i64, left: i64) {
-        (self.entered, self.left) = (entered, left);
-        if entered > left {
-            self.since = self.since.or(Some(at_ns));
-        } else if let Some(since) = self.since.take().filter(|since| at_ns - since > Queue::SHORTEST_NS) {
-            self.times.push((since, at_ns));
-        }
-    }
-
-    /// When there were some: in order, without overlap.
-    fn over(mut self, at_ns: i64) -> Vec<(i64, i64)> {
-        self.pass(at_ns, i64::MIN, i64::MIN);
-        self.times
-    }
-}
-
 /// What has been taken of a stream.
 #[derive(Default)]
 struct Taken {
@@ -576,6 +558,7 @@ fn add(to: &mut Vec<HeldBy>, s: &Span) {
         wants: s.wants(),
         repairs: s.repairs,
         queued: false,
+        on_path: false,
         asks: false,
     };
     if new.from_ns >= new.to_ns {

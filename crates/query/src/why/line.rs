@@ -87,10 +87,6 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
         l.go_on(Piece::At(Stage::Transport), sent[1]);
         l.go_on(Piece::At(Stage::Queue), sent[2]);
     }
-    let acked = || {
-        let i = g.acks.partition_point(|a| a.1 <= w.last());
-        g.acks.get(i).map(|a| a.0)
-    };
     let wire = match (w.again, far.is_there) {
         (true, _) => Stage::Loss,
         (false, true) => Stage::Wire,
@@ -99,7 +95,7 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
     // Where nothing tells when it left, what lies before is not known.
     let on_its_way = if leaves.is_some() { Piece::At(wire) } else { Piece::At(Stage::Undecided) };
     if !far.is_there {
-        let acked = acked();
+        let acked = g.acked_ns(w.last());
         l.go_on(on_its_way, acked);
         return match acked {
             Some(_) => Line { end: End::Acknowledged, ..l },
@@ -177,6 +173,10 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
             if h.queued =>
         {
             Stage::Queue
+        }
+        // Likewise.
+        Held::CongestionWindow | Held::SendBuffer | Held::ReceiveWindow | Held::Pacing if h.on_path => {
+            Stage::Path
         }
         Held::Application if piece == Piece::Refused => Stage::Application,
         // TCP had sent all that it had of the call: the call gives it more.

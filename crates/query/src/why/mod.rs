@@ -16,6 +16,10 @@ mod meanwhile;
 mod neighbour;
 mod opening;
 mod packets;
+mod path;
+mod pause;
+mod queue;
+mod silent;
 mod sums;
 
 use crate::abreast::Progress;
@@ -23,13 +27,17 @@ pub use crate::app::connections::Host;
 use crate::app::connections::{Clock, other_end};
 use crate::app::{Ending, Spread};
 use crate::error::Result;
-use crate::packet::{HandoverKind, PacketDetail};
+use crate::packet::PacketDetail;
 use crate::store::Store;
 pub use drops::Drops;
 use gather::Elsewhere;
-use kpat_store::tables::{DeviceRow, PacketRow, SocketRow};
+use kpat_store::tables::{PacketRow, SocketRow};
 pub use meanwhile::Meanwhile;
 pub use opening::{Opener, Opening};
+pub use packets::Waited;
+pub use path::PathQueue;
+pub use silent::{Silent, Until};
+use std::collections::BTreeSet;
 
 /// Where a write's last byte was, or why it was not yet further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +53,7 @@ pub enum Stage {
     Transport,
     Neighbour,
     Queue,
+    Path,
     Wire,
     Beyond,
     PeerStack,
@@ -55,7 +64,7 @@ pub enum Stage {
 
 impl Stage {
     /// In the order of the way.
-    pub const ALL: [Stage; 17] = [
+    pub const ALL: [Stage; 18] = [
         Stage::Handshake,
         Stage::Application,
         Stage::SendBuffer,
@@ -67,6 +76,7 @@ impl Stage {
         Stage::Transport,
         Stage::Neighbour,
         Stage::Queue,
+        Stage::Path,
         Stage::Wire,
         Stage::Beyond,
         Stage::PeerStack,
@@ -88,6 +98,7 @@ impl Stage {
             Stage::Transport => "transport",
             Stage::Neighbour => "neighbour",
             Stage::Queue => "queue",
+            Stage::Path => "queue on the path",
             Stage::Wire => "driver and wire",
             Stage::Beyond => "driver, wire and peer",
             Stage::PeerStack => "peer's stack",
@@ -119,6 +130,9 @@ impl Stage {
                 "the next hop's link address was asked for (ARP, neighbour discovery), and segments waited for the answer"
             }
             Stage::Queue => "bytes were in the device's queue, or in the socket until that had room",
+            Stage::Path => {
+                "bytes were in the queue of a device between the two ends, and what more it had to send would only have waited there"
+            }
             Stage::Wire => "between the sender's driver and the peer's device",
             Stage::Beyond => "from the driver until acknowledged",
             Stage::PeerStack => "from the peer's device until it could be read",
@@ -141,7 +155,7 @@ impl Stage {
             Stage::Nagle => "to-transport, acked, to-device",
             Stage::Loss => "TCP state, retransmit",
             Stage::Transport => "to-transport, to-device",
-            Stage::Neighbour => "packets",
+            Stage::Neighbour | Stage::Path => "packets",
             Stage::Queue => "to-device, to-driver, TCP state",
             Stage::Wire => "to-driver, from-device",
             Stage::Beyond => "to-driver, acked",
@@ -185,18 +199,6 @@ pub struct WriteLine {
     pub end: End,
     /// In which its last byte left; `None`: the log has no packets, or not this one.
     pub packet: Option<i64>,
-}
-
-/// A wait of a packet between the sender's driver and the peer's device, on a host that is in the log.
-#[derive(Clone, Debug)]
-pub struct Waited {
-    pub packet: i64,
-    pub kind: HandoverKind,
-    pub ns: i64,
-    /// Of this, all of the time between.
-    pub of_ns: i64,
-    /// The device at which it waited, `None`: not known.
-    pub device: Option<DeviceRow>,
 }
 
 /// How a write's line ends.
@@ -278,10 +280,18 @@ pub struct Why {
     pub asked: Option<WriteLine>,
     /// Other ends that a socket of datagrams sent to.
     pub peers: u64,
+    /// This end asks: it connected, or of an older connection wrote first.
+    pub asks: bool,
     /// Pieces of time with nothing under way.
     pub pauses: u64,
     /// Of these, those in which the application read something from this connection before it wrote again.
     pub answered: u64,
+    /// Of the peer's application, the time in which it had read all and had not yet written back.
+    pub answering_ns: i64,
+    /// It asks: pauses in which nothing came, and how long they were together. Whether the application waited for an answer then, nothing tells.
+    pub silent: (u64, i64),
+    /// Likewise behind its last write; not part of the time.
+    pub silent_after: Option<Silent>,
     /// TCP states of the sender in the log; 0: what kept bytes in the socket is not known.
     pub states: u64,
     /// Of the time in which the congestion window was full, that in which TCP repaired a loss. Not divided among writes.
@@ -303,6 +313,8 @@ pub struct Why {
     pub drops: Vec<Drops>,
     /// Of the write that was longest between driver and device, where its packet waited then.
     pub waited: Option<Waited>,
+    /// The queue of the path in which most of the time was; `None`: there was none.
+    pub path: Option<PathQueue>,
     /// What TCP was given that no write in the log has, where none has any: MPTCP's connections are given theirs by its own socket.
     pub unwritten_bytes: i64,
     /// fq paces this socket: what waits in the queue may wait for its rate.
@@ -368,6 +380,12 @@ impl Why {
             Stage::PeerApplication if self.is_of_datagrams() => {
                 "what had been sent lay unread in the peer's socket, or had been read and was not yet answered"
             }
+            Stage::PeerApplication if self.is_mostly_answering() => match self.asks {
+                true => "it had read all that was written, and had not yet begun to answer",
+                false => {
+                    "it is the end that asks: it had read all that was written, and did not yet ask again"
+                }
+            },
             Stage::Loss if self.is_of_datagrams() => {
                 "what was dropped had no answer, until the application sent again"
             }
@@ -389,6 +407,12 @@ impl Why {
             _ => stage.meaning(),
         };
         meaning.to_owned()
+    }
+
+    /// Of the time of the peer's application most is that in which nothing lay unread.
+    pub fn is_mostly_answering(&self) -> bool {
+        let all = self.stages.iter().find(|s| s.stage == Stage::PeerApplication).map_or(0.0, |s| s.ns);
+        !self.is_of_datagrams() && self.answering_ns as f64 * 2.0 > all
     }
 
     /// The records that tell of a stage.
@@ -492,6 +516,9 @@ pub fn why(
     }
     let asks = neighbour::waits(hosts[at].store, &sender)?;
     gather::mark(&mut gathered.held, &asks, |h| h.asks = true);
+    let of = path::Of::Stream(&sender, gathered.given_bytes.max(sender.sent_bytes));
+    gathered.stays = path::stays(hosts[at].store, &of, sender.netns, sender.first_ns)?;
+    gather::mark(&mut gathered.held, &gathered.stays.times(), |h| h.on_path = true);
     let bound_ns = elsewhere.as_ref().map_or(0, |e| e.clock.bound_ns);
     let asked = asked.filter(|_| sender.socket_id == socket.socket_id);
     let asked = asked.map(|offset| gathered.writes.partition_point(|w| w.last() < offset));
@@ -501,6 +528,10 @@ pub fn why(
     }
     packets::find(hosts[at].store, &sender, &mut why.slowest)?;
     why.waited = packets::waited(hosts[at].store, &why.slowest)?;
+    if !why.until_answer && why.writes() > 0 {
+        why.silent_after = gathered.silent_after(why.to_ns);
+    }
+    why.path = gathered.stays.longest(hosts[at].store, |byte| gathered.acked_ns(byte));
     if let Some((from, to)) = gathered.handshake().filter(|_| why.writes() == 0 || why.opens_late()) {
         if opening.is_empty() {
             opening = opening::find(hosts, at, &sender, from, to)?;
@@ -534,7 +565,12 @@ fn of_datagrams(
         return Ok(None);
     }
     let found = datagrams::gather(store, socket, &mut |done, all| progress(done, all))?;
-    let Some(found) = found else { return Ok(None) };
+    let Some(mut found) = found else { return Ok(None) };
+    let sent: BTreeSet<i64> = found.last.iter().copied().collect();
+    let stays = path::stays(store, &path::Of::Packets(&sent), socket.netns, socket.first_ns)?;
+    for (line, packet) in found.lines.iter_mut().zip(&found.last) {
+        stays.cut(line, *packet);
+    }
     let asked = packet.map(|p| p.packet.packet_id);
     let place = asked.and_then(|id| found.packets.iter().position(|of| of.contains(&id)));
     let line = |n: usize| found.lines[n].clone();
@@ -545,6 +581,7 @@ fn of_datagrams(
         line.packet = asked;
     }
     why.drops = drops::of_packets(store, at, &found.dropped)?;
+    why.path = stays.longest(store, |_| None);
     (why.host, why.peer_host, why.peers) = (at, at, found.peers);
     Ok(Some(why))
 }

@@ -67,7 +67,7 @@ pub(super) fn of_packet(store: &Store, detail: &PacketDetail, netns: Option<i64>
     asks.map(|c| wait(c.entry_ns)).filter(|(from, to)| to - from > ASKS_NS).collect()
 }
 
-fn merged(mut waits: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
+pub(super) fn merged(mut waits: Vec<(i64, i64)>) -> Vec<(i64, i64)> {
     waits.sort_unstable();
     let mut out: Vec<(i64, i64)> = Vec::new();
     for w in waits {
@@ -96,6 +96,7 @@ mod tests {
             wants: false,
             repairs: false,
             queued: false,
+            on_path: false,
             asks: false,
         };
         let mut held =

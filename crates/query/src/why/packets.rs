@@ -1,12 +1,23 @@
 //! The packets in which the last bytes of writes left, where packets are in the log, too.
 
-use super::{Stage, Waited, WriteLine};
+use super::{Stage, WriteLine};
 use crate::carried::first_byte;
 use crate::error::Result;
 use crate::packet::{Handover, HandoverKind};
 use crate::store::Store;
 use kpat_store::NULL;
 use kpat_store::tables::{DeviceRow, FootprintRow, SocketRow};
+
+/// A wait of a packet for the next hop's link address between the sender's driver and the peer's device, on a host that is in the log.
+#[derive(Clone, Debug)]
+pub struct Waited {
+    pub packet: i64,
+    pub ns: i64,
+    /// Of this, all of the time between.
+    pub of_ns: i64,
+    /// The device at which it waited, `None`: not known.
+    pub device: Option<DeviceRow>,
+}
 
 /// Of each write the earliest with its last byte since the application wanted to write it: a number of a byte comes again after 4 GiB.
 pub(super) fn find(store: &Store, sender: &SocketRow, writes: &mut [WriteLine]) -> Result<()> {
@@ -36,8 +47,8 @@ pub(super) fn find(store: &Store, sender: &SocketRow, writes: &mut [WriteLine]) 
     Ok(())
 }
 
-/// Where the packet waited that was between the driver and the peer's device longest: a host that forwards it may be in the log. `None`: it did not wait, or not there,
-/// for half of that time.
+/// Where the packet waited for a link address that was between the driver and the peer's device longest: a host that forwards it may be in the log. `None`: it did not,
+/// or not for half of that time.
 pub(super) fn waited(store: &Store, writes: &[WriteLine]) -> Result<Option<Waited>> {
     let wire = |w: &WriteLine| w.stages[Stage::Wire as usize];
     let seen = writes.iter().filter_map(|w| Some((wire(w), w.packet?, w))).filter(|(ns, ..)| *ns > 0);
@@ -45,13 +56,12 @@ pub(super) fn waited(store: &Store, writes: &[WriteLine]) -> Result<Option<Waite
     let detail = store.packet(packet)?;
     // What comes before on the way is the sender's own.
     let left_ns = line.from_ns + line.stages[..Stage::Wire as usize].iter().sum::<i64>();
-    let kinds = [HandoverKind::Qdisc, HandoverKind::Neighbour];
     let waits = detail.calls.iter().filter_map(|c| c.handover.as_ref());
     let longest: Option<&Handover> =
-        waits.filter(|h| kinds.contains(&h.kind) && h.from_ns >= left_ns).max_by_key(|h| h.wait_ns);
+        waits.filter(|h| h.kind == HandoverKind::Neighbour && h.from_ns >= left_ns).max_by_key(|h| h.wait_ns);
     let Some(h) = longest.filter(|h| h.wait_ns * 2 > wire_ns) else { return Ok(None) };
     let at = detail.footprints.iter().rev().find(|f| f.at_ns <= h.from_ns && f.ifindex.is_some());
     let is = |d: &&DeviceRow| at.is_some_and(|f| f.ifindex == Some(d.ifindex) && f.netns == Some(d.netns));
     let device = store.devices.iter().rev().find(is).cloned();
-    Ok(Some(Waited { packet, kind: h.kind, ns: h.wait_ns, of_ns: wire_ns, device }))
+    Ok(Some(Waited { packet, ns: h.wait_ns, of_ns: wire_ns, device }))
 }

@@ -2,6 +2,7 @@
 
 use super::gather::Gathered;
 use super::line::{self, Far, HeldSums, KINDS, Line, Piece};
+use super::pause::{Shares, lost_within, pause};
 use super::{End, Opening, SLOWEST, Stage, Sum, Why, WriteLine};
 use crate::app::{Held, Spread};
 use kpat_model::Crossing;
@@ -10,20 +11,6 @@ use kpat_store::tables::SocketRow;
 const STAGES: usize = Stage::ALL.len();
 /// Behind the stages there is a place for each of [`KINDS`].
 const PLACES: usize = STAGES + KINDS.len();
-
-/// Time by stage, and how much of it records were being lost.
-#[derive(Default)]
-struct Shares {
-    ns: [f64; STAGES],
-    unsure_ns: [f64; STAGES],
-}
-
-impl Shares {
-    fn add(&mut self, stage: Stage, ns: f64, unsure_ns: f64) {
-        self.ns[stage as usize] += ns;
-        self.unsure_ns[stage as usize] += unsure_ns;
-    }
-}
 
 /// Of a stream. `bound_ns`: of the two ends' clocks; `asked`: place of the write whose line is wanted.
 pub(super) fn sums(
@@ -34,7 +21,11 @@ pub(super) fn sums(
     asked: Option<usize>,
 ) -> Why {
     let far = far(g, peer.is_some());
-    sums_of(sender, peer, g, bound_ns, asked, &|n| line::line(n, g, far))
+    sums_of(sender, peer, g, bound_ns, asked, &|n| {
+        let mut line = line::line(n, g, far);
+        g.stays.cut(&mut line, g.writes[n].last());
+        line
+    })
 }
 
 /// Of any writes, each with its line.
@@ -125,6 +116,9 @@ pub(super) fn sums_of(
         clock: None,
         from_ns,
         to_ns,
+        answering_ns: shares.answering_ns,
+        silent: if g.asks() { shares.silent } else { Default::default() },
+        silent_after: None,
         stages: of_writes.into_iter().enumerate().map(sum).filter(|s| s.ns > 0.0).collect(),
         write_bytes,
         took_ns,
@@ -133,6 +127,7 @@ pub(super) fn sums_of(
         slowest,
         asked: own,
         peers: 1,
+        asks: g.asks(),
         pauses,
         answered,
         until_answer: waits_on.is_some(),
@@ -147,6 +142,7 @@ pub(super) fn sums_of(
         meanwhile: None,
         drops: Vec::new(),
         waited: None,
+        path: None,
         unwritten_bytes: if g.writes.is_empty() { g.given_bytes } else { 0 },
         fq_paces: g.fq_paces,
         begins_unknown: g.begins_unknown,
@@ -189,7 +185,12 @@ fn divide(changes: &[(i64, usize, i32)], g: &Gathered) -> (Shares, u64, u64) {
         let Some(next) = changes.get(i).map(|c| c.0) else { break };
         if under_way == 0 {
             pauses += 1;
-            answered += u64::from(pause(at, next, g, &mut shares));
+            let has_read = pause(at, next, g, &mut shares);
+            answered += u64::from(has_read);
+            let came = || g.answers.get(g.answers.partition_point(|t| *t < at)).is_some_and(|t| *t < next);
+            if !has_read && g.unanswered.binary_search(&at).is_err() && !came() {
+                shares.silent = (shares.silent.0 + 1, shares.silent.1 + next - at);
+            }
             continue;
         }
         let part = |n: i32| f64::from(n) / f64::from(under_way);
@@ -243,35 +244,6 @@ fn kept(from: i64, to: i64, piece: Piece, part: f64, g: &Gathered, shares: &mut 
     add(Stage::Undecided, at, to);
 }
 
-/// Nothing was under way: the application's time, but for that in which an answer was, if it read one. Did it?
-fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bool {
-    let mut add = |stage: Stage, a: i64, b: i64| {
-        if b > a {
-            shares.add(stage, (b - a) as f64, lost_within(g, a, b) as f64);
-        }
-    };
-    let Some(read) =
-        g.reads.partition_point(|t| *t <= to).checked_sub(1).map(|i| g.reads[i]).filter(|t| *t > from)
-    else {
-        let of_dropped = g.unanswered.binary_search(&from).is_ok();
-        add(if of_dropped { Stage::Loss } else { Stage::Application }, from, to);
-        return false;
-    };
-    let answer = g.answers.get(g.answers.partition_point(|t| *t < from)).copied().filter(|t| *t < read);
-    let answer = answer.unwrap_or(from);
-    add(Stage::PeerApplication, from, answer);
-    add(Stage::Answer, answer, read);
-    add(Stage::Application, read, to);
-    true
-}
-
-/// How much of this time lies in gaps.
-fn lost_within(g: &Gathered, from: i64, to: i64) -> i64 {
-    let first = g.gaps.partition_point(|gap| gap.1 <= from);
-    let all = g.gaps[first..].iter().take_while(|gap| gap.0 < to);
-    all.map(|gap| gap.1.min(to) - gap.0.max(from)).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::gather::{HeldBy, Write};
@@ -288,7 +260,16 @@ mod tests {
     }
 
     fn held(from_ns: i64, to_ns: i64, held: Held) -> HeldBy {
-        HeldBy { from_ns, to_ns, held, wants: false, repairs: false, queued: false, asks: false }
+        HeldBy {
+            from_ns,
+            to_ns,
+            held,
+            wants: false,
+            repairs: false,
+            queued: false,
+            on_path: false,
+            asks: false,
+        }
     }
 
     fn logged(g: &Gathered) -> (Why, Vec<(Stage, f64)>) {
@@ -447,7 +428,7 @@ mod tests {
             (Stage::Answer, ms(10)),
         ];
         assert_eq!(all, wanted);
-        assert_eq!((why.pauses, why.answered), (1, 1));
+        assert_eq!((why.pauses, why.answered, why.answering_ns, why.silent), (1, 1, 20 * MS, (0, 0)));
     }
 
     #[test]
@@ -527,7 +508,7 @@ mod tests {
             while t < 400 {
                 let to = t + 1 + draw(40);
                 let mut h = held(t, to, Held::ALL[draw(Held::ALL.len() as u64) as usize]);
-                (h.wants, h.queued) = (draw(2) == 0, draw(2) == 0);
+                (h.wants, h.queued, h.on_path) = (draw(2) == 0, draw(2) == 0, draw(3) == 0);
                 if draw(5) > 0 {
                     g.held.push(h);
                 }

@@ -196,6 +196,7 @@ export const STAGES: Record<string, string> = {
   transport: "l-transport",
   neighbour: "p-arp",
   queue: "l-link",
+  "queue on the path": "l-driver",
   "driver and wire": "wire",
   "driver, wire and peer": "wire",
   "peer's stack": "l-network",

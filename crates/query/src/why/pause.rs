@@ -1,0 +1,54 @@
+//! What time is counted for: by stage, and while nothing was under way.
+
+use super::Stage;
+use super::gather::Gathered;
+
+/// Time by stage, and how much of it records were being lost.
+#[derive(Default)]
+pub(super) struct Shares {
+    pub ns: [f64; Stage::ALL.len()],
+    pub unsure_ns: [f64; Stage::ALL.len()],
+    /// Of the peer's application, until it wrote back what it had read all of.
+    pub answering_ns: i64,
+    /// Pauses in which nothing came, and how long they were.
+    pub silent: (u64, i64),
+}
+
+impl Shares {
+    pub fn add(&mut self, stage: Stage, ns: f64, unsure_ns: f64) {
+        self.ns[stage as usize] += ns;
+        self.unsure_ns[stage as usize] += unsure_ns;
+    }
+}
+
+/// Nothing was under way: the application's time, but for that in which an answer was, if it read one. Did it?
+pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bool {
+    let mut add = |stage: Stage, a: i64, b: i64| {
+        if b > a {
+            shares.add(stage, (b - a) as f64, lost_within(g, a, b) as f64);
+        }
+        if b > a && stage == Stage::PeerApplication {
+            shares.answering_ns += b - a;
+        }
+    };
+    let Some(read) =
+        g.reads.partition_point(|t| *t <= to).checked_sub(1).map(|i| g.reads[i]).filter(|t| *t > from)
+    else {
+        let of_dropped = g.unanswered.binary_search(&from).is_ok();
+        add(if of_dropped { Stage::Loss } else { Stage::Application }, from, to);
+        return false;
+    };
+    let answer = g.answers.get(g.answers.partition_point(|t| *t < from)).copied().filter(|t| *t < read);
+    let answer = answer.unwrap_or(from);
+    add(Stage::PeerApplication, from, answer);
+    add(Stage::Answer, answer, read);
+    add(Stage::Application, read, to);
+    true
+}
+
+/// How much of this time lies in gaps.
+pub(super) fn lost_within(g: &Gathered, from: i64, to: i64) -> i64 {
+    let first = g.gaps.partition_point(|gap| gap.1 <= from);
+    let all = g.gaps[first..].iter().take_while(|gap| gap.0 < to);
+    all.map(|gap| gap.1.min(to) - gap.0.max(from)).sum()
+}
