@@ -161,6 +161,7 @@ struct account {
 	u32 datagram_port;
 	u32 datagram_pid;
 	u64 datagram_socket;
+	u64 handed; /* the task that runs is among handed_tasks */
 	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
 	u32 summing; /* a program adds to one of the sums below: what interrupts it adds to the tables */
 	struct owner owner[OWNERS];

@@ -3,6 +3,7 @@
 #ifndef KPAT_KNOWN_H
 #define KPAT_KNOWN_H
 
+#include "behalf.bpf.h"
 #include "ends.bpf.h"
 
 /* Who wrote last, and for which client of its own: it goes on for that one when it takes the answer. */
@@ -72,10 +73,14 @@ static __always_inline u64 speaker(struct account *a)
 	return (u64)own_number(a) << 32 | a->victim;
 }
 
-/* The client that the task works for; 0: none. */
-static __always_inline u64 client_of(struct account *a)
+/* The task took a client's message. */
+static __always_inline void serve_client(struct account *a, u64 client, u32 purpose)
 {
-	return serves_client(a) ? a->serving : 0;
+	u32 process = bpf_get_current_pid_tgid() >> 32;
+
+	if (!state_is(process, SERVER))
+		keep_state(process, SERVER);
+	serve(a, client, purpose);
 }
 
 /* Puts into a table who writes now. True: it was another before. */

@@ -68,7 +68,7 @@ __noinline int took_of(u64 sender, u32 role)
 	if (a->victim == KP_OTHERS && (as == KP_OTHERS || !(*dialog & ANSWERED)))
 		serve(a, 0, 0);
 	else
-		serve(a, as, *dialog & ANSWERED ? KP_FOR_CLIENT : KP_FOR_ASKER);
+		serve_client(a, as, *dialog & ANSWERED ? KP_FOR_CLIENT : KP_FOR_ASKER);
 	return 0;
 }
 

@@ -18,6 +18,9 @@
 #define FAULT_OF_KERNEL 3
 #define SERVES 4 /* it is among served_tasks */
 #define HAS_RUN 8 /* a process with this id, since the last one began */
+#define HANDED 0x2000 /* it is among handed_tasks */
+#define HANDS 0x4000 /* of a process: one of its threads has handed work to another */
+#define SERVER 0x8000 /* of a process: it took a client's message */
 #define BEFORE 4 /* from this bit on: how many processes had it before */
 #define MOST_BEFORE 511 /* what comes after them is one with the last */
 #define STATES 1048576 /* words, for as many ids as there may be (PID_MAX_LIMIT) */
@@ -63,12 +66,13 @@ static __always_inline void keep_state(u32 pid, u64 state)
 		__sync_fetch_and_or(word, state << up);
 }
 
-static __always_inline bool serves(u32 pid)
+/* What of the mask is remembered of it. */
+static __always_inline u32 state_is(u32 pid, u64 mask)
 {
 	u32 up;
 	u64 *word = states_of(pid, &up);
 
-	return word && *(volatile u64 *)word >> up & SERVES;
+	return word ? *(volatile u64 *)word >> up & mask : 0;
 }
 
 /* Of a process that runs. */

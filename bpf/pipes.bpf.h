@@ -267,6 +267,11 @@ int work_sys_enter(u64 *ctx)
 	case SYS_MQ_TIMEDRECEIVE:
 		a->by_number = 1;
 		return 0;
+	case SYS_FUTEX:
+		if (!hands_on(a) && !state_is(bpf_get_current_pid_tgid() >> 32, HANDS))
+			return 0;
+		a->by_number = futex_begins(a, (struct pt_regs *)bpf_task_pt_regs((struct task_struct *)bpf_get_current_task_btf()));
+		return 0;
 	case SYS_MSGSND:
 	case SYS_MQ_TIMEDSEND:
 		queue = true;
@@ -320,6 +325,8 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 	case SYS_ACCEPT:
 	case SYS_ACCEPT4:
 		return result > 0 ? accepted(system_call_arg(regs, 0), result) : 0;
+	case SYS_FUTEX:
+		return futex_ends(a, regs, result);
 	case SYS_READ:
 	case SYS_READV:
 		return result > 0 ? pipe_taken(system_call_arg(regs, 0), result) : 0;

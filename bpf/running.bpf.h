@@ -11,7 +11,34 @@
 #ifndef KPAT_RUNNING_H
 #define KPAT_RUNNING_H
 
-#include "sums.bpf.h"
+#include "handed.bpf.h"
+
+static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
+{
+	u64 *base = &a->base[mode & 15];
+	struct kp_work w = { .ns = *(volatile u64 *)base ? take(base) : 0, .packets = times };
+
+	if (mode == KP_WORK_IDLE)
+		a->idled += w.ns;
+	if (w.ns || times)
+		put(a, mode, a->serving ? a->serving_for : KP_FOR_ITSELF, a->serving, &w);
+}
+
+/* What the task that runs did since it was last asked. */
+static __noinline int put_task(struct account *a)
+{
+	if (!a)
+		return 0;
+	if (a->handed && !a->serving)
+		count_handed(a);
+	put_mode(a, KP_WORK_USER, 0);
+	put_mode(a, KP_WORK_KERNEL, take(&a->calls));
+	put_mode(a, KP_WORK_IDLE, 0);
+	put_mode(a, KP_WORK_THREAD, 0);
+	put_mode(a, KP_WORK_FAULT, take(&a->faults));
+	put_time(a, KP_WORK_UNSEEN, KP_FOR_KERNEL, take(&a->base[KP_WORK_UNSEEN]));
+	return 0;
+}
 
 /* What a task that is switched to goes on with. */
 static __always_inline u32 mode_of(struct account *a, struct task_struct *task, u32 pid)
@@ -34,7 +61,7 @@ static __always_inline u32 mode_of(struct account *a, struct task_struct *task, 
 
 static __always_inline void runs(struct account *a, struct task_struct *task)
 {
-	u32 pid = task->pid;
+	u32 pid = task->pid, state = state_is(pid, SERVES | HANDED);
 	struct served *s;
 
 	a->mode = mode_of(a, task, pid);
@@ -42,7 +69,8 @@ static __always_inline void runs(struct account *a, struct task_struct *task)
 	a->pid = pid;
 	a->called_by = 0;
 	a->serving = 0;
-	if (serves(pid)) {
+	a->handed = state & HANDED;
+	if (state & SERVES) {
 		s = bpf_map_lookup_elem(&served_tasks, &pid);
 		if (s) {
 			a->serving = s->process;
@@ -141,14 +169,18 @@ static __always_inline void task_ends_name(void)
 SEC("raw_tp/sched_process_fork")
 int work_sched_process_fork(u64 *ctx)
 {
-	u32 pid = kread((struct task_struct *)(ctx[1]), pid);
+	u32 pid = kread((struct task_struct *)(ctx[1]), pid), process = kread((struct task_struct *)(ctx[1]), tgid);
+	struct account *a = this_account();
 
-	if (pid == (u32)kread((struct task_struct *)(ctx[1]), tgid))
+	if (pid == process)
 		begins(ctx[1], pid);
 	forget_name_of(pid);
-	take_state(pid, 3);
-	if (take_state(pid, SERVES))
+	if (take_state(pid, 3 | SERVES | HANDED | HANDS | SERVER) & SERVES)
 		bpf_map_delete_elem(&served_tasks, &pid);
+	if (pid != process && no_frames(a) && a->pid == (u32)current_pid_tgid() && hands_on(a) && a->victim != KP_OTHERS) {
+		is_handed(pid, 0, 0, client_of(a) ?: NOT_SAID);
+		keep_state(process, HANDS);
+	}
 	begins_as_chosen(ctx[0], ctx[1]);
 	return 0;
 }

@@ -198,31 +198,6 @@ static __always_inline u32 of_softirq(struct account *a)
 	return a->mode == KP_WORK_THREAD ? KP_WORK_SOFTIRQ_THREAD : KP_WORK_SOFTIRQ;
 }
 
-static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
-{
-	u64 *base = &a->base[mode & 15];
-	struct kp_work w = { .ns = *(volatile u64 *)base ? take(base) : 0, .packets = times };
-
-	if (mode == KP_WORK_IDLE)
-		a->idled += w.ns;
-	if (w.ns || times)
-		put(a, mode, a->serving ? a->serving_for : KP_FOR_ITSELF, a->serving, &w);
-}
-
-/* What the task that runs did since it was last asked. */
-static __noinline int put_task(struct account *a)
-{
-	if (!a)
-		return 0;
-	put_mode(a, KP_WORK_USER, 0);
-	put_mode(a, KP_WORK_KERNEL, take(&a->calls));
-	put_mode(a, KP_WORK_IDLE, 0);
-	put_mode(a, KP_WORK_THREAD, 0);
-	put_mode(a, KP_WORK_FAULT, take(&a->faults));
-	put_time(a, KP_WORK_UNSEEN, KP_FOR_KERNEL, take(&a->base[KP_WORK_UNSEEN]));
-	return 0;
-}
-
 /* The block request at hand is done with: the time since the one before, or since the interrupt or softirq began, goes to who asked for it. */
 static __noinline int put_block(struct account *a)
 {

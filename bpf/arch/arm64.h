@@ -89,6 +89,7 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_VMSPLICE 75
 #define SYS_SPLICE 76
 #define SYS_TEE 77
+#define SYS_FUTEX 98
 #define SYS_MQ_TIMEDSEND 182
 #define SYS_MQ_TIMEDRECEIVE 183
 #define SYS_MSGRCV 188

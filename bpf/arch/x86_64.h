@@ -88,6 +88,7 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_RECVMSG 47
 #define SYS_MSGSND 69
 #define SYS_MSGRCV 70
+#define SYS_FUTEX 202
 #define SYS_MQ_TIMEDSEND 242
 #define SYS_MQ_TIMEDRECEIVE 243
 #define SYS_SPLICE 275

@@ -33,6 +33,10 @@ enum kp_purpose {
 	KP_FOR_ITEM = 10, /* the process that queued the work item which a kernel thread executes */
 	KP_FOR_ASKER = 11, /* as KP_FOR_CLIENT, if that process took an answer of it (KP_USE_ANSWER), else as KP_FOR_ITSELF */
 	KP_FOR_REMOTE = 12, /* itself, since it took a message of another host: of the ends with this number (struct kp_peer); if it wrote to that socket, else as KP_FOR_ITSELF */
+	/* Parts of KP_FOR_ITSELF, and not added to it: what a thread did that was handed work by another one of its process */
+	KP_FOR_HANDED = 13, /* for this client, as KP_FOR_ASKER */
+	KP_FOR_HANDED_REMOTE = 14, /* for this one, as KP_FOR_REMOTE */
+	KP_FOR_HANDED_ON = 15, /* all of it */
 };
 
 /* A process's number in sums and samples: its id, and above it how many processes that ran since recording began had that id before. Same as model::ProcessNumber. */
@@ -80,7 +84,7 @@ struct kp_work_key {
 struct kp_work {
 	u64 ns;
 	u64 packets; /* of KP_WORK_KERNEL system calls, of KP_WORK_FAULT page faults; of KP_FOR_BLOCK requests */
-	u64 bytes;
+	u64 bytes; /* of KP_FOR_HANDED and _REMOTE the part of ns that is so only if no other work came to where it was handed */
 };
 
 struct kp_use_key {

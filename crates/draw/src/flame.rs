@@ -2,7 +2,6 @@
 
 use crate::style;
 use crate::svg::{Frame, Name, Px, Sheet, WIDTH, document};
-use kpat_model::Purpose;
 use kpat_query::sampled::tree::Context;
 use kpat_query::sampled::{Sampled, Weighted};
 use kpat_text::shorten;
@@ -80,7 +79,7 @@ pub fn flame(s: &Sampled, title: &str) -> String {
 
 /// The process, the context if it is an interrupt, the functions.
 fn path(s: &Sampled, w: &Weighted) -> Vec<(String, &'static str)> {
-    let is_own = matches!(w.purpose, Purpose::Itself | Purpose::Client);
+    let is_own = w.purpose.is_own();
     let is_task = w.served.is_some() && w.served == w.victim && is_own;
     let who = match w.served {
         Some(pid) => format!("{} {pid}", s.process_name(pid)),
@@ -144,6 +143,7 @@ impl Draw {
 mod tests {
     use super::*;
     use kpat_model::Busy;
+    use kpat_model::Purpose;
     use kpat_query::sampled::Function;
 
     #[test]

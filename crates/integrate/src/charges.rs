@@ -6,6 +6,7 @@
 //! A stream is shared by the bytes that each read. A datagram has one taker, so datagrams are shared by their number, and what packets there are beyond it (fragments) by bytes.
 
 use crate::error::Result;
+use handed::{Part, Rows, tell_parts};
 use kpat_model::{
     BlockRequests, BootNs, Busy, CpuPackets, CpuTime, OTHERS, Peer, ProcessLabel, Purpose, SocketUse,
     UseKind, Work,
@@ -18,6 +19,7 @@ use std::path::Path;
 
 pub(super) use shares::User;
 
+mod handed;
 mod shares;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +96,8 @@ pub(super) struct Charges {
     /// Since messages of other hosts, by the number of their ends.
     of_peers: BTreeMap<(u64, Of), Sum>,
     peers: BTreeMap<u64, Peer>,
+    /// Parts of what stands in `own`: what was handed from thread to thread, by the client's process or the number of its ends.
+    handed: BTreeMap<(u64, Of), Sum>,
 }
 
 impl Charges {
@@ -108,7 +112,8 @@ impl Charges {
             let Some(account) = self.cpus.get_mut(&(cpu, opened)) else { continue };
             let (before, last) = (account.before, account.last);
             let works = self.newest.get(&cpu).into_iter().flatten();
-            let there = works.fold(0u64, |sum, w| sum.saturating_add(w.ns));
+            let whole = works.filter(|w| !w.purpose.is_part());
+            let there = whole.fold(0u64, |sum, w| sum.saturating_add(w.ns));
             let unplaced = last.unplaced_ns.saturating_sub(before.unplaced_ns);
             let passed = last.at.0.abs_diff(before.at.0);
             if there.saturating_add(unplaced).saturating_add(APART_NS) >= passed {
@@ -139,6 +144,7 @@ impl Charges {
             Purpose::Forward if w.socket != 0 => self.of_ways.entry((w.socket, of)).or_default(),
             Purpose::Drop if w.socket != 0 => self.of_sockets.entry((w.socket, of)).or_default(),
             Purpose::Remote => self.of_peers.entry((w.socket, of)).or_default(),
+            p if p.is_part() => self.handed.entry((w.socket, of)).or_default(),
             p if p.is_of_process() => self.of_processes.entry((w.socket as u32, of)).or_default(),
             _ => self.own.entry(of).or_default(),
         };
@@ -241,10 +247,36 @@ impl Charges {
         if answers { (Purpose::Client, None) } else { (Purpose::Itself, Some(process)) }
     }
 
+    /// Parts of what processes did for themselves, and by whose time it was all of them.
+    fn parts(&self) -> (Vec<Part>, BTreeMap<Of, u64>) {
+        let (mut parts, mut handed) = (Vec::new(), BTreeMap::new());
+        for ((client, of), sum) in &self.handed {
+            let (for_whom, client) = match of.2 {
+                Purpose::Handed => self.since_message(of.3, *client as u32),
+                Purpose::HandedRemote => self.since_remote(of.3, *client),
+                _ => {
+                    *handed.entry(*of).or_default() += sum.ns;
+                    continue;
+                }
+            };
+            if for_whom == Purpose::Client {
+                parts.push(Part {
+                    of: *of,
+                    purpose: Purpose::Handed,
+                    client,
+                    ns: sum.ns,
+                    unsure_ns: sum.bytes,
+                });
+            }
+        }
+        (parts, handed)
+    }
+
     /// One for each of this host's ends, and for each server that took messages there.
     fn peer_rows(&self) -> Vec<PeerRow> {
         let mut served: BTreeMap<(u64, u32), u64> = BTreeMap::new();
-        for ((ends, (_, _, _, victim)), sum) in &self.of_peers {
+        let handed = self.handed.iter().filter(|((_, of), _)| of.2 == Purpose::HandedRemote);
+        for ((ends, (_, _, _, victim)), sum) in self.of_peers.iter().chain(handed) {
             if self.since_remote(*victim, *ends).0 == Purpose::Client {
                 *served.entry((*ends, *victim)).or_default() += sum.ns;
             }
@@ -276,7 +308,7 @@ impl Charges {
     }
 
     fn rows(&self) -> Vec<WorkRow> {
-        let mut all: BTreeMap<(Of, Option<u32>, u64), Sum> = BTreeMap::new();
+        let mut all = Rows::new();
         for (of, sum) in &self.own {
             let for_itself = of.2 == Purpose::Itself && of.3 != 0;
             all.entry((*of, for_itself.then_some(of.3), 0)).or_default().add(*sum);
@@ -310,6 +342,8 @@ impl Charges {
             let (purpose, process) = self.since_remote(victim, *ends);
             all.entry(((cpu, busy, purpose, victim), process, 0)).or_default().add(*sum);
         }
+        let (parts, handed) = self.parts();
+        tell_parts(&mut all, &parts, &handed);
         let whole = |n: u64| n.min(i64::MAX as u64) as i64;
         all.into_iter()
             .map(|(((cpu, busy, purpose, victim), beneficiary, way), sum)| WorkRow {

@@ -109,7 +109,7 @@ const NOTHING: &str = "this log has no profile; record it with `kpat record -p p
 const NOT_MEASURED: [&str; 11] = [
     "page faults are in the time of user mode where the kernel has no tracepoint at their beginning (arm64)",
     "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages through translated addresses are not followed to a client, nor are those to another host to its process there",
-    "requests by eventfd, signals, pseudoterminals and shared memory are not followed, nor from one thread of a server to another; one that takes several requests before it answers the first (io_uring, requests read ahead) works for whom it took the last of",
+    "requests by eventfd, signals, pseudoterminals and shared memory are not followed, nor from one thread of a server to another one that does not answer the client itself; one that takes several requests before it answers the first (io_uring, requests read ahead) works for whom it took the last of",
     "programs that ran in one process one after the other are added up, under the name of the last",
     "before Linux 6.3 sockets have no tracepoints: where the kernel lets nobody probe functions either, packets are received by nobody that is known, and servers have no clients by sockets",
     "packets that a device's poll hands up together (receive offload, a device's own thread) share their time in equal parts; of fragments of IPv6 whose datagram is not whole when another task runs it is not known whose they are",
@@ -189,7 +189,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "clients": clients.iter().take(limit).map(|t| {
                 json!({
                     "server": t.victim.map(pid_of), "server_instance": t.victim.map(instance),
-                    "client": t.beneficiary.map(pid_of), "client_instance": t.beneficiary.map(instance), "ns": t.ns,
+                    "client": t.beneficiary.map(pid_of), "client_instance": t.beneficiary.map(instance), "ns": t.ns, "handed_ns": t.handed_ns, "unsure_ns": t.unsure_ns,
                 })
             }).collect::<Vec<_>>(),
             "across": hosts.json(&p),
@@ -246,6 +246,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     out.line(&Line::new())?;
     let mut notes = Pairs::new();
     for (label, texts, style) in [
+        ("handed on, client not known", handed_for_none(&processes), Style::Warn),
         ("renamed", renamed(&processes), Style::Warn),
         ("moved", moved(&processes, args.by), Style::Warn),
         ("not measured", NOT_MEASURED.map(str::to_owned).to_vec(), Style::Faint),
@@ -381,7 +382,7 @@ fn facts(p: &Profile) -> Pairs {
         .without_process
         .iter()
         .filter(|(_, a)| a.ns > 0)
-        .map(|(purpose, Amount { ns, packets })| match packets {
+        .map(|(purpose, Amount { ns, packets, .. })| match packets {
             0 => format!("{} {} s", word(*purpose), s(*ns)),
             n => format!("{} {} s ({} packets)", word(*purpose), s(*ns), count(*n as u64)),
         })
@@ -466,18 +467,33 @@ fn groups_table(by: ByArg, all: &[Group], limit: usize) -> Table {
     table
 }
 
-fn clients_table<'a>(p: &Profile, clients: impl Iterator<Item = &'a Taken>) -> Table {
-    let mut table = Table::new(&[
-        Column::left("server", 0, 12),
-        Column::left("since a message of", 0, 12),
-        Column::right("s", 0),
-    ]);
+fn clients_table<'a>(p: &Profile, clients: impl Iterator<Item = &'a Taken> + Clone) -> Table {
+    let mut columns =
+        vec![Column::left("server", 0, 12), Column::left("since a message of", 0, 12), Column::right("s", 0)];
+    let is_handed = clients.clone().any(|t| t.handed_ns > 0);
+    if is_handed {
+        columns.extend(["handed on", "unsure"].map(|name| Column::right(name, 1)));
+    }
+    let mut table = Table::new(&columns);
     for t in clients {
         let name = |pid: Option<i32>| pid.map_or_else(|| "?".into(), |pid| named(p, pid));
         let plain = |text: String| (text, Style::Plain);
-        table.row(vec![plain(name(t.victim)), plain(name(t.beneficiary)), plain(s(t.ns))]);
+        let mut row = vec![plain(name(t.victim)), plain(name(t.beneficiary)), plain(s(t.ns))];
+        if is_handed {
+            row.extend([plain(s(t.handed_ns)), plain(s(t.unsure_ns))]);
+        }
+        table.row(row);
     }
     table
+}
+
+/// Servers whose threads did what another of their threads handed them, of which it is not known for whom.
+fn handed_for_none(processes: &[&OfProcess]) -> Vec<String> {
+    let told = |x: &&&OfProcess| x.handed_for_none_ns > 1_000_000;
+    let text = |x: &&OfProcess| {
+        format!("{} {}: {} s", called(x), ProcessNumber::from(x.number), s(x.handed_for_none_ns))
+    };
+    processes.iter().filter(told).map(text).collect()
 }
 
 fn named(p: &Profile, number: i32) -> String {
@@ -550,6 +566,7 @@ fn add_sums(to: &mut Value, x: &OfProcess) {
         "charged_ns": x.charged_ns(), "user_ns": x.user_ns, "kernel_ns": x.kernel_ns, "system_calls": x.system_calls,
         "fault_ns": x.fault_ns, "page_faults": x.page_faults,
         "for_clients_ns": x.for_clients_ns, "by_servers_ns": x.by_servers_ns,
+        "handed_ns": x.handed_ns, "handed_for_none_ns": x.handed_for_none_ns,
         "served_ns": x.served_ns, "served_packets": x.served_packets, "served_bytes": x.served_bytes,
         "served_blocks_ns": x.served_blocks_ns, "block_requests": x.block_requests, "served_items_ns": x.served_items_ns,
         "served_in_threads_ns": x.served_in_threads_ns, "served_by_itself_ns": x.served_by_itself_ns,

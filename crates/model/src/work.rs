@@ -37,13 +37,39 @@ code_type! {
         Item = 10, "work item", "The process that queued the work item which a kernel thread executes, as those of loop devices.", "";
         Asker = 11, "client, if it is a server", "As client, if that process took an answer of it ([`UseKind::Answer`]), else as itself. In logs only: tables have one of the two.", "";
         Remote = 12, "client on another host", "The task that ran, since it took a message of another host ([`Peer`]); if it wrote to that socket, else as itself. In logs only: tables have client, without a process, or itself.", "";
+        Handed = 13, "client, handed on", "The task that ran, handed work by another thread of its process, until it wrote to this client. In logs a part of itself, and subject to what is said of [`Purpose::Asker`].", "";
+        HandedRemote = 14, "client on another host, handed on", "The same for a client as of [`Purpose::Remote`]. In logs only: tables have `Handed`, without a process.", "";
+        HandedOn = 15, "handed on", "The task that ran, handed work by another thread of its process: in logs all of it, and a part of itself; in tables what is for no client that is known.", "";
     }
 }
 
 impl Purpose {
     /// A process is known for it without a socket.
     pub fn is_of_process(self) -> bool {
-        matches!(self, Purpose::Writeback | Purpose::Block | Purpose::Client | Purpose::Item | Purpose::Asker)
+        matches!(
+            self,
+            Purpose::Writeback
+                | Purpose::Block
+                | Purpose::Client
+                | Purpose::Item
+                | Purpose::Asker
+                | Purpose::Handed
+        )
+    }
+
+    /// Charged to the task that ran.
+    pub fn is_own(self) -> bool {
+        matches!(self, Purpose::Itself | Purpose::HandedOn) || self.is_for_client()
+    }
+
+    /// In tables: its own time, for a client.
+    pub fn is_for_client(self) -> bool {
+        matches!(self, Purpose::Client | Purpose::Handed)
+    }
+
+    /// In logs: a part of [`Purpose::Itself`] that is told apart, and not added to it.
+    pub fn is_part(self) -> bool {
+        matches!(self, Purpose::Handed | Purpose::HandedRemote | Purpose::HandedOn)
     }
 }
 
@@ -97,7 +123,7 @@ impl fmt::Display for ProcessNumber {
     }
 }
 
-/// Time of one CPU that went to one purpose. Of one CPU all of them, and what found no place ([`CpuTime::unplaced_ns`]), add up to
+/// Time of one CPU that went to one purpose. Of one CPU all of them but parts of others ([`Purpose::is_part`]), and what found no place ([`CpuTime::unplaced_ns`]), add up to
 /// the time that its account was open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
@@ -108,12 +134,12 @@ pub struct Work {
     /// [`ProcessNumber`] of the process whose time it was; 0: the CPU was idle otherwise.
     pub victim: u32,
     /// Cookie of the socket, 0: none; of [`Purpose::Forward`] network namespace << 32 | interface of arrival << 16 | of departure; of [`Purpose::Drop`] of the one that would have had the packet. Of [`Purpose::Writeback`], [`Purpose::Block`], [`Purpose::Item`],
-    /// [`Purpose::Client`] and [`Purpose::Asker`] that process; of [`Purpose::Remote`] the number of a [`Peer`].
+    /// [`Purpose::Client`], [`Purpose::Asker`] and [`Purpose::Handed`] that process; of [`Purpose::Remote`] and [`Purpose::HandedRemote`] the number of a [`Peer`].
     pub socket: u64,
     pub ns: u64,
     /// Of [`Busy::Kernel`] system calls, of [`Busy::Fault`] page faults, of [`Purpose::Block`] requests.
     pub packets: u64,
-    /// Lengths of these packets.
+    /// Lengths of these packets; of [`Purpose::Handed`] and [`Purpose::HandedRemote`] how many of `ns` are so only if no other work came to where it was handed.
     pub bytes: u64,
 }
 

@@ -26,7 +26,6 @@ pub mod kind {
     pub const FRAME: u32 = 19;
     pub const PEER: u32 = 20;
 }
-
 pub mod crossing_kind {
     pub const X_ASK: u32 = 1;
     pub const X_SEND: u32 = 2;
@@ -41,7 +40,6 @@ pub mod crossing_kind {
     pub const X_RETRANSMIT: u32 = 11;
     pub const X_ACKED: u32 = 12;
 }
-
 pub mod loss {
     pub const LOSS_RING_FULL: u32 = 1;
     pub const LOSS_CALL_TABLE: u32 = 2;
@@ -53,7 +51,6 @@ pub mod loss {
     pub const LOSS_NO_DEVICE: u32 = 15;
     pub const LOSS_MAX: u32 = 16;
 }
-
 pub mod event_kind {
     pub const EV_DROP: u32 = 1;
     pub const EV_RETRANSMIT: u32 = 2;
@@ -62,7 +59,6 @@ pub mod event_kind {
     pub const EV_POLLED: u32 = 7;
     pub const EV_STAMP: u32 = 8;
 }
-
 pub mod lineage_kind {
     pub const LIN_CLONE: u32 = 1;
     pub const LIN_COPY: u32 = 2;
@@ -71,7 +67,6 @@ pub mod lineage_kind {
     pub const LIN_FRAGMENT: u32 = 5;
     pub const LIN_REALLOC: u32 = 7;
 }
-
 pub mod work_kind {
     pub const WORK_USER: u32 = 1;
     pub const WORK_KERNEL: u32 = 2;
@@ -83,7 +78,6 @@ pub mod work_kind {
     pub const WORK_FAULT: u32 = 8;
     pub const WORK_UNSEEN: u32 = 9;
 }
-
 pub mod purpose {
     pub const FOR_ITSELF: u32 = 0;
     pub const FOR_SOCKET: u32 = 1;
@@ -98,8 +92,10 @@ pub mod purpose {
     pub const FOR_ITEM: u32 = 10;
     pub const FOR_ASKER: u32 = 11;
     pub const FOR_REMOTE: u32 = 12;
+    pub const FOR_HANDED: u32 = 13;
+    pub const FOR_HANDED_REMOTE: u32 = 14;
+    pub const FOR_HANDED_ON: u32 = 15;
 }
-
 pub mod use_kind {
     pub const USE_READ: u32 = 1;
     pub const USE_WRITE: u32 = 2;
@@ -107,13 +103,11 @@ pub mod use_kind {
     pub const USE_TAKE: u32 = 5;
     pub const USE_ANSWER: u32 = 4;
 }
-
 pub mod rule_kind {
     pub const RULE_COMM: u32 = 1;
     pub const RULE_CGROUP: u32 = 2;
     pub const RULE_USER: u32 = 3;
 }
-
 pub mod argument_from {
     pub const ARG_NONE: u32 = 0;
     pub const ARG_REGISTER: u32 = 1;
@@ -121,7 +115,6 @@ pub mod argument_from {
     pub const ARG_CONSTANT: u32 = 3;
     pub const ARG_KEPT: u32 = 4;
 }
-
 pub mod argument_flag {
     pub const ARG_SIGNED: u32 = 1;
     pub const ARG_TEXT: u32 = 2;

@@ -75,11 +75,11 @@ fn rust_type(b: &Btf, id: u32) -> String {
 pub fn generate(b: &Btf) -> Option<String> {
     let mut o = String::from(
         "//! Generated from bpf/include/wire.h by way of the object's BTF (`UPDATE_WIRE=1 cargo test -p kpat-probe --test wire`).\n\
-         //! Not edited by hand: a test compares it with the object. `struct kp_x_y` is `XY` here, `enum kp_x_y` the module `x_y`.\n\n#![allow(dead_code)]\n",
+         //! Not edited by hand: a test compares it with the object. `struct kp_x_y` is `XY` here, `enum kp_x_y` the module `x_y`.\n\n#![allow(dead_code)]\n\n",
     );
     for name in ENUMS {
         let id = b.find(kind::ENUM, name)?;
-        let _ = writeln!(o, "\npub mod {} {{", name.trim_start_matches("kp_"));
+        let _ = writeln!(o, "pub mod {} {{", name.trim_start_matches("kp_"));
         for (n, v) in b.enum_values(id) {
             let _ = writeln!(o, "    pub const {}: u32 = {v};", n.trim_start_matches("KP_"));
         }

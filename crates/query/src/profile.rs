@@ -46,6 +46,10 @@ pub struct OfProcess {
     pub page_faults: i64,
     /// Out of these three: since it took a message of another process.
     pub for_clients_ns: i64,
+    /// Of `for_clients_ns`: by threads that another one of its threads handed the work to.
+    pub handed_ns: i64,
+    /// Beside it: by such threads for no client that is known.
+    pub handed_for_none_ns: i64,
     /// Of others, in the same way, for it; they are charged with it.
     pub by_servers_ns: i64,
     /// Done for it in interrupts and kernel threads, whosever time that was.
@@ -90,6 +94,10 @@ pub struct Taken {
     pub beneficiary: Option<i32>,
     pub ns: i64,
     pub packets: i64,
+    /// Out of `ns`: handed from one thread of the server to another.
+    pub handed_ns: i64,
+    /// Out of `handed_ns`: so only if no other work came to where it was handed.
+    pub unsure_ns: i64,
 }
 
 /// Work that is charged to no process.
@@ -97,6 +105,9 @@ pub struct Taken {
 pub struct Amount {
     pub ns: i64,
     pub packets: i64,
+    /// As in [`Taken`].
+    pub handed_ns: i64,
+    pub unsure_ns: i64,
 }
 
 /// What one namespace forwarded from one interface to another.
@@ -238,6 +249,8 @@ fn most_first(pairs: HashMap<(Option<i32>, Purpose, Option<i32>), Amount>) -> Ve
         beneficiary,
         ns: a.ns,
         packets: a.packets,
+        handed_ns: a.handed_ns,
+        unsure_ns: a.unsure_ns,
     };
     let mut all: Vec<Taken> = pairs.into_iter().map(taken).collect();
     all.sort_by_key(|t| (-t.ns, t.victim, t.purpose, t.beneficiary));
@@ -268,7 +281,7 @@ fn of(
             unseen_ns += w.time_ns;
             continue;
         }
-        if purpose == Purpose::Itself || purpose == Purpose::Client {
+        if purpose.is_own() {
             let Some(pid) = w.victim else {
                 without_process.entry(Purpose::Kernel).or_default().ns += w.time_ns;
                 continue;
@@ -290,12 +303,22 @@ fn of(
                     p.system_calls += w.packets;
                 }
             }
-            if purpose == Purpose::Client {
+            match purpose {
+                Purpose::Handed => p.handed_ns += w.time_ns,
+                Purpose::HandedOn => p.handed_for_none_ns += w.time_ns,
+                _ => {}
+            }
+            if purpose.is_for_client() {
                 p.for_clients_ns += w.time_ns;
             }
-            if let (Purpose::Client, Some(client)) = (purpose, w.beneficiary) {
+            if let (true, Some(client)) = (purpose.is_for_client(), w.beneficiary) {
                 processes.entry(client).or_default().by_servers_ns += w.time_ns;
-                clients.entry((w.victim, purpose, w.beneficiary)).or_default().ns += w.time_ns;
+                let sum = clients.entry((w.victim, Purpose::Client, w.beneficiary)).or_default();
+                sum.ns += w.time_ns;
+                if purpose == Purpose::Handed {
+                    sum.handed_ns += w.time_ns;
+                    sum.unsure_ns += w.bytes;
+                }
             }
             continue;
         }

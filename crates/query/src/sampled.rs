@@ -402,7 +402,7 @@ pub fn agreement(profile: &Profile, s: &Sampled) -> Vec<Agreement> {
     let mut counts: HashMap<(i32, bool), (i64, i64)> = HashMap::new();
     for w in &s.stacks {
         // What a server does for a client is the server's own time.
-        let is_own = matches!(w.purpose, Purpose::Itself | Purpose::Client);
+        let is_own = w.purpose.is_own();
         if let Some(pid) = if is_own { w.victim } else { w.served } {
             let sum = counts.entry((pid, is_own)).or_default();
             *sum = (sum.0 + w.samples, sum.1 + w.ns);

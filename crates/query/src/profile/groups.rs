@@ -46,6 +46,8 @@ pub fn groups(processes: &[&OfProcess], by: By) -> Vec<Group> {
         sum.fault_ns += p.fault_ns;
         sum.page_faults += p.page_faults;
         sum.for_clients_ns += p.for_clients_ns;
+        sum.handed_ns += p.handed_ns;
+        sum.handed_for_none_ns += p.handed_for_none_ns;
         sum.by_servers_ns += p.by_servers_ns;
         sum.served_ns += p.served_ns;
         sum.served_blocks_ns += p.served_blocks_ns;

@@ -69,6 +69,8 @@ fn clients(store: &kpat_query::Store, p: &Found) -> Answer<Vec<ProfilePair>> {
             beneficiary: None,
             ns: a.ns,
             packets: 0,
+            handed_ns: 0,
+            unsure_ns: 0,
         };
         let beneficiary_name = a.address.unwrap_or_else(|| "another host".into());
         all.push(ProfilePair { beneficiary_name, ..pair(p, &of) });

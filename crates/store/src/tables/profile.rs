@@ -9,10 +9,10 @@ table! { WORK, WorkRow, "work", 65536,
     busy: i32, Dict, "code", "", "", "What the CPU was busy with.";
     purpose: i32, Dict, "code", "", "", "For whom.";
     victim: Option<i32>, Dict, "", "", "the CPU was idle otherwise", "Process (or kernel thread) whose time it was: its number, as in `process_label`.";
-    beneficiary: Option<i32>, Dict, "", "", "no process; with purpose 1: nobody used the socket; with 8: the client is on another host, see `peer`", "Process whom it is charged to; with purpose 8 the client, and it is charged to the victim.";
+    beneficiary: Option<i32>, Dict, "", "", "no process; with purpose 1: nobody used the socket; with 8 and 13: the client is on another host, see `peer`", "Process whom it is charged to; with purpose 8 and 13 the client, and it is charged to the victim.";
     time_ns: i64, Delta, "ns", "", "", "Time.";
     packets: i64, Delta, "", "", "", "Packets; of `busy` 2 system calls, of 8 page faults; of `purpose` 7 block requests.";
-    bytes: i64, Delta, "bytes", "", "", "Their lengths.";
+    bytes: i64, Delta, "bytes", "", "", "Their lengths; of `purpose` 13 how many of `time_ns` are the client's only if no other work came to where it was handed.";
     netns: Option<i64>, Dict, "", "", "not forwarded, or not known", "Of `purpose` 2: inode of the network namespace.";
     in_ifindex: Option<i32>, Dict, "", "", "not forwarded, or not known", "Of `purpose` 2: the interface by which the packets came.";
     out_ifindex: Option<i32>, Dict, "", "", "not forwarded, or not known", "Of `purpose` 2: the interface by which they went on.";
@@ -68,7 +68,7 @@ table! { PEER, PeerRow, "peer", 16384,
     local_port: i32, Dict, "", "", "", "This host's port.";
     peer_addr: Option<String>, Dict, "", "", "left out", "The other host's address.";
     peer_port: i32, Dict, "", "", "", "The other host's port.";
-    served_ns: Option<i64>, Delta, "ns", "", "this host's end is no server", "The process's own time since it took a message there until it took one of another; part of its rows in `work` with `purpose` 8 and no beneficiary.";
+    served_ns: Option<i64>, Delta, "ns", "", "this host's end is no server", "The process's own time since it took a message there until it took one of another; part of its rows in `work` with `purpose` 8 or 13 and no beneficiary.";
 } }
 
 table! { SAMPLE, SampleRow, "sample", 65536,
