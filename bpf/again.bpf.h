@@ -283,10 +283,14 @@ static __always_inline void soon_unknown(struct packet_entry *e, struct sk_buff 
 static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb, u64 turn, u64 now)
 {
 	u64 ident = e->ident, name = name_of(ident, skb);
-	struct ident_entry *s = ident_slot(ident, name);
+	struct ident_entry *s = ident_slot(ident, name), *alone;
 	u32 from;
 
 	e->turn = turn;
+	/* it went on in a copy, and no other one may be taken for that from here on */
+	alone = names_packet(ident) ? NULL : ident_slot(ident, name_alone(ident));
+	if (alone && alone->ident == name_alone(ident) && alone->id == e->id)
+		alone->turn = turn;
 	if (!s)
 		return;
 	if (s->ident == name && s->id == e->id) {
