@@ -90,12 +90,13 @@ static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb,
 	cloned = kread_bit(skb, cloned);
 	if (what == LEAVES || what == GIVEN)
 		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, kread_ptr(skb, head))));
-	if (comes_in(what) && waits && same && (what == ARRIVES || turn & TURN_HANDED))
-		return !kread(skb, skb_iif);
-	if (comes_in(what) && !cloned)
+	if (comes_in(what)) {
+		if (waits && same && (what == ARRIVES || turn & TURN_HANDED))
+			return !kread(skb, skb_iif);
+		if (cloned)
+			return false;
 		return waits ? turn & TURN_READ || (turn & TURN_HANDED && netns_count && !kread(skb, skb_iif) && is_out_of_sight(turn, dev)) : leads_out(turn);
-	if (comes_in(what))
-		return false;
+	}
 	/* TCP sends clones, and over IPv6 a segment that is sent again has the headers that it had before: its buffer is queued once more. */
 	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == IDENT_TCP6);
 }

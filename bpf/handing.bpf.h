@@ -6,7 +6,7 @@
  *
  * Waits in the midst of work do not end it: those by another futex than the one by which the thread waits for work. That is where it was woken first, and not by a lock: see is_brief().
  *
- * A thread that answers a client and was not seen to be woken is followed from then on, so that what it does is told apart; charged to nobody, as it may write what nobody asked for.
+ * A thread that answers a client and was not seen to be woken is followed from then on, so that what it does is counted separately; charged to nobody, as it may write what nobody asked for.
  *
  * Not followed: work for which another thread answers, answers by pipes and datagrams of a socket without a peer, futexes of two processes, eventfd. Threads that have one futex for all
  * of their waits (Go, Java) lose what they did before they waited for a lock: it stays their own.

@@ -254,8 +254,8 @@ impl Join<'_> {
     ) -> Result<Option<Clock>> {
         let Frames { sorted, sample, span, resolution, here, on_air, own_stamps } = read;
         let Some((from, to)) = span else { return Ok(None) };
-        let near = dut_offset(self.dut.log.anchors(), from)
-            .map(|(offset, _)| (offset, self.options.clock_tolerance_ns));
+        let anchors = self.dut.log.anchors();
+        let near = dut_offset(anchors, from).map(|(offset, _)| (offset, self.options.clock_tolerance_ns));
         let (sampled, seen) = sample.finish(&self.met.sightings)?;
         let votes = vote::collect(&sampled, &seen);
         let Some(rough) = vote::rough(votes.clone(), near) else {
@@ -264,7 +264,6 @@ impl Join<'_> {
             return Ok(None);
         };
         let agreeing = agreeing(&votes, &sampled, &rough.line, to.saturating_sub(from));
-        let anchors = self.dut.log.anchors();
         let here_at = at_device::find(&agreeing, &sampled, &seen, anchors, resolution);
         let places = here_at.as_ref().map(|h| h.places.clone()).unwrap_or_default();
         let is_own = here_at.is_some();
@@ -304,7 +303,7 @@ impl Join<'_> {
         let proved = first.take_if(|_| is_own && !estimate::can_be_judged(&sure));
         let mut related = proved.or_else(|| self.relate(&sure, resolution, is_own)).or(first);
         // Unless its matches deny it: somebody may have moved the file's times.
-        let declared = declared.filter(|_| !estimate::denied(&sure, self.dut.log.anchors(), resolution));
+        let declared = declared.filter(|_| !estimate::denied(&sure, anchors, resolution));
         if let Some(e) = declared.filter(|_| related.as_ref().is_none_or(|c| !c.is_own())) {
             related = Some(Clock::Estimated(Box::new(e)));
         }

@@ -523,9 +523,9 @@ mod tests {
         assert_eq!(rows, wanted);
     }
 
-    fn second(works: &mut Charges, cpu: u16, n: i64, ns: &[u64]) {
-        let at = BootNs(n * 1_000_000_000);
-        let account = CpuTime {
+    /// The account of a CPU reaches up to here; the kernel's own says nothing.
+    pub(super) fn reaches(at: BootNs) -> CpuTime {
+        CpuTime {
             at,
             opened: BootNs(0),
             unplaced_ns: 0,
@@ -535,8 +535,12 @@ mod tests {
             irq_ns: 0,
             softirq_ns: 0,
             steal_ns: 0,
-        };
-        works.time(cpu, &account);
+        }
+    }
+
+    fn second(works: &mut Charges, cpu: u16, n: i64, ns: &[u64]) {
+        let at = BootNs(n * 1_000_000_000);
+        works.time(cpu, &reaches(at));
         for ns in ns {
             let (at, busy, purpose) = (BootNs(at.0 + 50_000_000), Busy::User, Purpose::Itself);
             works.work(cpu, &Work { at, busy, purpose, victim: 9, socket: 0, ns: *ns, packets: 0, bytes: 0 });

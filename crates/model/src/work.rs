@@ -67,7 +67,7 @@ impl Purpose {
         matches!(self, Purpose::Client | Purpose::Handed)
     }
 
-    /// In logs: a part of [`Purpose::Itself`] that is told apart, and not added to it.
+    /// In logs: a part of [`Purpose::Itself`] that is counted separately, and not added to it.
     pub fn is_part(self) -> bool {
         matches!(self, Purpose::Handed | Purpose::HandedRemote | Purpose::HandedOn)
     }

@@ -4,11 +4,10 @@
 
 use std::io;
 
+use crate::BOOT_ID;
 use kpat_model::WallNs;
 
 use super::source::Source;
-use crate::BOOT_ID;
-
 use super::{Direction, Fault, Found, Interface, MAX_FRAME, Notes, Order, Step, corrupt};
 
 /// The same in both byte orders.

@@ -70,9 +70,9 @@ fn take(all: &mut Rows, of: Of, ns: u64, to: (Purpose, Option<u32>)) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Charges;
+    use super::super::{Charges, tests::reaches};
     use super::*;
-    use kpat_model::{BootNs, Busy, CpuTime, SocketUse, UseKind, Work};
+    use kpat_model::{BootNs, Busy, SocketUse, UseKind, Work};
 
     const SERVER: u32 = 7;
 
@@ -171,21 +171,10 @@ mod tests {
     fn parts_do_not_stand_for_what_a_cut_recording_lacks() {
         let ends = |parts_ns: u64| {
             let mut c = Charges::default();
-            let time = |at: i64| CpuTime {
-                at: BootNs(at),
-                opened: BootNs(0),
-                unplaced_ns: 0,
-                user_ns: 0,
-                system_ns: 0,
-                idle_ns: 0,
-                irq_ns: 0,
-                softirq_ns: 0,
-                steal_ns: 0,
-            };
-            c.time(0, &time(0));
+            c.time(0, &reaches(BootNs(0)));
             c.work(0, &work(Purpose::Itself, 0, 6_000_000));
             c.work(0, &work(Purpose::HandedOn, 0, parts_ns));
-            c.cpus.values_mut().for_each(|m| m.goes_on(time(10_000_000)));
+            c.cpus.values_mut().for_each(|m| m.goes_on(reaches(BootNs(10_000_000))));
             c.settle(false);
             c.cpus.values().next().map(|m| m.last.at)
         };

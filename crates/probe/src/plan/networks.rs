@@ -44,10 +44,10 @@ pub fn decide_wifi() -> Result<(Decision, Vec<Tracepoint>, Vec<&'static radios::
     let rows = WifiPoint::parse_all(BUILT_IN).map_err(Error::Refused)?;
     let mut found = radios::find(&rows);
     let btfs = Btf::running().unwrap_or_default();
+    let has = |structure: &str| btfs.iter().any(|b| b.find(kind::STRUCT, structure).is_some());
     for (name, structure, _) in TRANSITIONS {
-        let is_there = btfs.iter().any(|b| b.find(kind::STRUCT, structure).is_some());
         let at = found.points.iter().position(|p| p.row.name == name);
-        if let Some(at) = at.filter(|_| !is_there) {
+        if let Some(at) = at.filter(|_| !has(structure)) {
             let why = format!(
                 "this kernel's BTF has no struct {structure}: frames of BSS transition management (802.11v) are not recorded"
             );
@@ -69,8 +69,7 @@ pub fn decide_wifi() -> Result<(Decision, Vec<Tracepoint>, Vec<&'static radios::
         .filter_map(|(program, name)| match TRANSITIONS.iter().find(|(of, ..)| *of == name) {
             None => Some(at(Fixed::Raw, program, name, FRAMES)),
             Some((_, structure, _)) => {
-                let is_there = btfs.iter().any(|b| b.find(kind::STRUCT, structure).is_some());
-                let point = found.points.iter().find(|p| p.row.name == name).filter(|_| is_there)?;
+                let point = found.points.iter().find(|p| p.row.name == name).filter(|_| has(structure))?;
                 Some(at(Fixed::Given(point), program, name, point.switch()))
             }
         })

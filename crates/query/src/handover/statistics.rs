@@ -36,11 +36,8 @@ pub struct Statistics {
 impl Statistics {
     pub fn of<'a>(found: impl Iterator<Item = &'a Handover> + Clone) -> Statistics {
         let ended = |how: Ended| found.clone().filter(|h| h.ended == how).count() as u64;
-        let is_whole =
-            |h: &&'a Handover| !matches!(h.ended, Ended::Gone | Ended::LogEnd) && h.kind != Kind::Underway;
-        let cut =
-            |h: &&'a Handover| h.kind == Kind::Underway && !matches!(h.ended, Ended::Gone | Ended::LogEnd);
-        let all = found.clone().filter(is_whole);
+        let over = found.clone().filter(|h| !matches!(h.ended, Ended::Gone | Ended::LogEnd));
+        let all = over.clone().filter(|h| h.kind != Kind::Underway);
         let phase = |phase: Phase| {
             let mut times: Vec<(i64, u32)> = all
                 .clone()
@@ -62,7 +59,7 @@ impl Statistics {
             count: all.clone().count() as u64,
             gone: ended(Ended::Gone),
             going_on: ended(Ended::LogEnd),
-            underway: found.clone().filter(cut).count() as u64,
+            underway: over.filter(|h| h.kind == Kind::Underway).count() as u64,
             phases: Phase::ALL.iter().filter_map(|p| phase(*p)).collect(),
             whole_ns: of(all.clone().map(Handover::whole_ns).collect()).unwrap_or_default(),
             outage_ns: of(all.filter_map(Handover::outage_ns).collect()),

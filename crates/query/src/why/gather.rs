@@ -70,6 +70,15 @@ pub(super) struct HeldBy {
     pub asks: bool,
 }
 
+#[cfg(test)]
+impl HeldBy {
+    /// And nothing else was so meanwhile.
+    pub fn of(from_ns: i64, to_ns: i64, held: Held) -> HeldBy {
+        let no = false;
+        HeldBy { from_ns, to_ns, held, wants: no, repairs: no, queued: no, on_path: no, asks: no }
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Gathered {
     /// By offset.

@@ -89,16 +89,7 @@ mod tests {
 
     #[test]
     fn a_wait_may_begin_and_end_within_what_tcp_says() {
-        let of = |from_ns, to_ns, held| HeldBy {
-            from_ns,
-            to_ns,
-            held,
-            wants: false,
-            repairs: false,
-            queued: false,
-            on_path: false,
-            asks: false,
-        };
+        let of = HeldBy::of;
         let mut held =
             vec![of(0, 10, Held::Application), of(10, 40, Held::Pacing), of(40, 90, Held::Retransmission)];
         mark(&mut held, &merged(vec![(50, 60), (20, 45), (30, 55)]), |h| h.asks = true);

@@ -260,16 +260,7 @@ mod tests {
     }
 
     fn held(from_ns: i64, to_ns: i64, held: Held) -> HeldBy {
-        HeldBy {
-            from_ns,
-            to_ns,
-            held,
-            wants: false,
-            repairs: false,
-            queued: false,
-            on_path: false,
-            asks: false,
-        }
+        HeldBy::of(from_ns, to_ns, held)
     }
 
     fn logged(g: &Gathered) -> (Why, Vec<(Stage, f64)>) {
