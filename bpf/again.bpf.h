@@ -168,20 +168,19 @@ static __always_inline u64 hops_left(struct sk_buff *skb, u64 head)
 	return (word & 0xff) << SEEN_HOPS_SHIFT;
 }
 
+/* Comes in what no device of this namespace received yet, and is not what one handed to this device just now, or a copy of what did while this one was in the backlog? */
+static __always_inline bool may_be_next(u64 turn, struct sk_buff *skb, u32 what)
+{
+	return comes_in(what) && !kread(skb, skb_iif) && (turn & ~TURN_SHARED) != (kread_ptr(skb, dev) & ~TURN_FLAGS) && (what != RECEIVED || !kread_bit(skb, cloned));
+}
+
 /*
- * What no device of this namespace received yet comes in by the device that received the packet with these headers first, with no fewer hops left than that had. In a
+ * What may be the next one comes in by the device that received the packet with these headers first, with no fewer hops left than that had. In a
  * loop of routers it would have fewer: this is the next one of a sender that gives all of them one identification, as generators of packets do.
  */
-static __always_inline bool comes_from_its_source(struct ident_entry *s, u64 turn, struct sk_buff *skb, u32 what)
+static __always_inline bool comes_from_its_source(struct ident_entry *s, struct sk_buff *skb)
 {
-	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
-
-	if (!comes_in(what) || kread(skb, skb_iif) || (turn & ~TURN_SHARED) == dev)
-		return false;
-	/* or it came by the backlog, and another copy elsewhere meanwhile */
-	if (what == RECEIVED && kread_bit(skb, cloned))
-		return false;
-	return (s->seen & SEEN_DEVICE) == received_by(dev) && hops_left(skb, kread_ptr(skb, head)) >= (s->seen & SEEN_HOPS);
+	return (s->seen & SEEN_DEVICE) == received_by(kread_ptr(skb, dev) & ~TURN_FLAGS) && hops_left(skb, kread_ptr(skb, head)) >= (s->seen & SEEN_HOPS);
 }
 
 /* The slot of this name, if it can be this packet's. */
@@ -189,7 +188,8 @@ static __always_inline struct ident_entry *again_by(u64 name, u64 ident, struct 
 {
 	struct ident_entry *s = ident_slot(ident, name);
 
-	if (!s || s->ident != name || (is_another(s->turn, ident, skb, what) && !leaves_in_copy(s->turn, skb, what)) || comes_from_its_source(s, s->turn, skb, what))
+	if (!s || s->ident != name || (is_another(s->turn, ident, skb, what) && !leaves_in_copy(s->turn, skb, what)) ||
+	    (may_be_next(s->turn, skb, what) && comes_from_its_source(s, skb)))
 		return NULL;
 	return names_packet(ident) || skb_goes_on(s, skb, what) ? s : NULL;
 }
@@ -281,7 +281,8 @@ static __always_inline void soon_unknown(struct packet_entry *e, struct sk_buff 
 		s->seen = SEEN_FREED | (s->seen & SEEN_FIRST) | seen_time(now);
 }
 
-static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb, u64 turn, u64 now)
+/* Returns its slot, if that is its own. */
+static __always_inline struct ident_entry *set_turn(struct packet_entry *e, struct sk_buff *skb, u64 turn, u64 now)
 {
 	u64 ident = e->ident, name = name_of(ident, skb);
 	struct ident_entry *s = ident_slot(ident, name), *alone;
@@ -293,7 +294,7 @@ static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb
 	if (alone && alone->ident == name_alone(ident) && alone->id == e->id)
 		alone->turn = turn;
 	if (!s)
-		return;
+		return NULL;
 	if (s->ident == name && s->id == e->id) {
 		s->turn = turn;
 		/* it may have waited in a queue: what goes on in another buffer does so from here on */
@@ -301,7 +302,10 @@ static __always_inline void set_turn(struct packet_entry *e, struct sk_buff *skb
 	} else if (!names_packet(ident)) { /* a copy of its own */
 		from = kread(skb, skb_iif);
 		fill_slot(s, name, e->id, turn, (from ? seen_device(kread_ptr(skb, dev), from) : 0) | seen_time(now));
+	} else {
+		return NULL;
 	}
+	return s;
 }
 
 /*
@@ -361,14 +365,10 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 	}
 	if (what == LEAVES || what == RECEIVED)
 		dev |= TURN_HANDED;
-	if (e->turn != (dev | shared))
-		set_turn(e, skb, dev | shared, now);
+	s = e->turn != (dev | shared) ? set_turn(e, skb, dev | shared, now) : comes_in(what) ? slot_of(e, skb) : NULL;
 	if (what == LEAVES)
 		inside_goes_on(skb, head, now);
-	if (!comes_in(what))
-		return;
-	s = slot_of(e, skb);
-	if (s)
+	if (comes_in(what) && s)
 		s->seen = ((s->seen & SEEN_FIRST) ?: received_by(dev & ~TURN_FLAGS) | hops_left(skb, head)) | seen_time(now);
 }
 

@@ -14,15 +14,12 @@ static __always_inline bool is_next_of_source(struct packet_entry *e, struct sk_
 	u64 name = name_of(e->ident, skb);
 	struct ident_entry *s;
 
-	if (!comes_in(what) || !e->turn)
+	if (!e->turn || !may_be_next(e->turn, skb, what))
 		return false;
 	s = ident_slot(e->ident, name);
 	if (!s)
 		return false;
-	if (s->ident == name)
-		return comes_from_its_source(s, e->turn, skb, what);
-	return !names_packet(e->ident) && !kread(skb, skb_iif) && !kread_bit(skb, cloned) &&
-	       (e->turn & ~TURN_SHARED) != (kread_ptr(skb, dev) & ~TURN_FLAGS);
+	return s->ident == name ? comes_from_its_source(s, skb) : !names_packet(e->ident) && !kread_bit(skb, cloned);
 }
 
 /*

@@ -187,7 +187,8 @@ def keys(kpat: str, out: Path, ask, said: list, number) -> tuple[list, list[str]
             if up and not any(what == "CONNECTED" and abs(at - up) < 1 for at, what, _ in said):
                 wrong.append(f"cuts, {log.stem}: a link up that the supplicant did not have")
     begun = [f for f in found if f[1] == "unfinished" and (f[3], f[4], f[5]) == (1, 2, "log-end") and "the recording ends here" in f[7]]
-    over = [f for f in found if f[1] == "under-way" and f[4] == 2 and f[6][0] == "unknown"]
+    # Where the first that a file has of it is that the key was installed, nothing before that is unknown.
+    over = [f for f in found if f[1] == "under-way" and f[4] == 2 and f[6][0] in ("unknown", "key-install")]
     if len(begun) != 1 or len(over) != 1:
         wrong.append(f"cuts, keys: {found}")
     return found, wrong
