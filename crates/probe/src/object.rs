@@ -198,7 +198,7 @@ impl Plan {
             Ok(())
         };
         let words = |v: &[u32]| v.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
-        set("ring_mask", &(self.ring_bytes as u64 - 1).to_le_bytes())?;
+        set("ring_mask", &(self.ring_bytes as u64 - 8).to_le_bytes())?;
         set("ring_limit", &((self.ring_bytes - RING_TAIL) as u64).to_le_bytes())?;
         set("bucket_mask", &(self.packet_buckets - 1).to_le_bytes())?;
         set("has_filter", &(self.filter.is_some() as u32).to_le_bytes())?;
