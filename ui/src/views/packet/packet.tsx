@@ -11,7 +11,7 @@ import { at, go } from "../../base/place.ts";
 import { many, seen } from "../../base/units.ts";
 import { Protocol, Span, Verdict, Warning } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
-import { Answer, Empty } from "../../widgets/states.tsx";
+import { Answer, Empty, NoPackets } from "../../widgets/states.tsx";
 import type { View } from "../view.ts";
 import { Calls } from "./calls.tsx";
 import { FramePane } from "./frame.tsx";
@@ -118,6 +118,7 @@ export function PacketPane({ dock }: { dock: boolean }): JSX.Element {
   const body = useMemo(() => packet && <Body packet={packet} dock={dock} />, [packet, dock]);
   const frame = at.frame.value;
   if (id === null && frame !== null) return <FramePane id={frame} dock={dock} />;
+  if (id === null && log.value?.counts.packets === 0) return <NoPackets where="" />;
   if (id === null)
     return (
       <Empty title="No packet is chosen">
