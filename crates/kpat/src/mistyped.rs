@@ -35,7 +35,7 @@ fn no_command(e: &clap::Error, words: &[String]) -> Option<String> {
 /// What a command takes whose words are more than a list of arguments ("SOCKET and a log, or a log alone").
 fn words_of_it(e: &clap::Error, words: &[String]) -> Option<String> {
     let Some(ContextValue::Strings(missing)) = e.get(ContextKind::InvalidArg) else { return None };
-    if !missing.iter().any(|m| m.contains("> [")) {
+    if !missing.iter().any(|m| ["> [", "> <"].iter().any(|two| m.contains(two))) {
         return None;
     }
     let all = Cli::command();
@@ -172,6 +172,7 @@ mod tests {
             ("frobnicate", "no command `frobnicate` (see"),
             ("packets", "<X.kpat>"),
             ("why", "arguments are missing: kpat why [SOCKET] <X.kpat> (see"),
+            ("function", "arguments are missing: kpat function <NAME> <X.kpat> (see"),
             ("packet", "arguments are missing: kpat packet <ID> <X.kpat> (see"),
             ("packets X.kpat --sort size", "time, path, kernel"),
             ("record --for ten", "is no unit of time"),

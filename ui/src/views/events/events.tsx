@@ -30,7 +30,7 @@ const DRAWN = 4000;
 const BINS = 240;
 
 /** As wide as this, a table has room for reason and words side by side. */
-const BOTH = 860;
+const BOTH = 1100;
 const reasonAndWords = (r: Event): string => [...new Set([r.reason, r.words])].filter(Boolean).join(": ");
 
 const COLUMNS: Column<Event>[] = [
