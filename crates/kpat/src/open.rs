@@ -9,8 +9,8 @@ use kpat_model::meta::Meta;
 use kpat_probe::profile::{APPLICATIONS, WIFI, WORK, has_packets};
 use kpat_query::Store;
 use kpat_query::devices::Several;
-use kpat_store::Manifest;
-use kpat_store::tables::{APP_EVENT, FRAME, PACKET, SOCKET};
+use kpat_store::{Manifest, Row};
+use kpat_store::tables::{AppEventRow, FrameRow, PacketRow, SocketRow};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -84,12 +84,13 @@ impl Integrated {
         source.map_or("?", |s| &s.name)
     }
 
-    fn rows(&self, table: &str) -> u64 {
-        self.manifest.tables.iter().find(|t| t.table == table).map_or(0, |t| t.rows)
+    /// Of a table; of one that cannot be read whoever reads it says why.
+    fn rows<R: Row>(&self) -> u64 {
+        self.table::<R>().map_or(1, |t| t.rows())
     }
 
     pub fn has_applications(&self) -> bool {
-        self.rows(SOCKET.name) + self.rows(APP_EVENT.name) > 0
+        self.rows::<SocketRow>() + self.rows::<AppEventRow>() > 0
     }
 
     /// Why nothing of this kind (`packet`, `function` ...) is there: the log has no packets, whatever was asked for, or none matches.
@@ -99,7 +100,7 @@ impl Integrated {
 
     /// Of a log without packets: why it has none.
     pub fn no_packets(&self) -> Option<String> {
-        if self.rows(PACKET.name) > 0 {
+        if self.rows::<PacketRow>() > 0 {
             return None;
         }
         let Meta { profile: recorded, filter, .. } = &self.manifest.log;
@@ -123,7 +124,7 @@ impl Integrated {
 
     /// Why no frame is listed.
     pub fn no_frame(&self) -> &'static str {
-        match self.rows(FRAME.name) {
+        match self.rows::<FrameRow>() {
             0 => "this log has no frames: it was integrated without a capture; kpat integrate X.kbl WIRE.pcapng joins one",
             _ => "no frame matches",
         }
