@@ -2,8 +2,8 @@
 
 use crate::cli::Cli;
 use crate::render::clean;
-use clap::{Command, CommandFactory};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
 
 /// The sentence for an error of the command line. `words`: all that was typed behind `kpat`.
 pub fn sentence(e: &clap::Error, words: &[String]) -> String {

@@ -9,8 +9,8 @@ use kpat_model::meta::Meta;
 use kpat_probe::profile::{APPLICATIONS, WIFI, WORK, has_packets};
 use kpat_query::Store;
 use kpat_query::devices::Several;
-use kpat_store::{Manifest, Row};
 use kpat_store::tables::{AppEventRow, FrameRow, PacketRow, SocketRow};
+use kpat_store::{Manifest, Row};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -105,7 +105,8 @@ impl Integrated {
         }
         let Meta { profile: recorded, filter, .. } = &self.manifest.log;
         if has_packets(recorded) {
-            let of = if filter.is_empty() { String::new() } else { format!(" that matches `{}`", clean(filter)) };
+            let of =
+                if filter.is_empty() { String::new() } else { format!(" that matches `{}`", clean(filter)) };
             return Some(format!("this log has no packets: none{of} passed while it was recorded"));
         }
         let reads = |p: &str| match p {
@@ -125,7 +126,9 @@ impl Integrated {
     /// Why no frame is listed.
     pub fn no_frame(&self) -> &'static str {
         match self.rows::<FrameRow>() {
-            0 => "this log has no frames: it was integrated without a capture; kpat integrate X.kbl WIRE.pcapng joins one",
+            0 => {
+                "this log has no frames: it was integrated without a capture; kpat integrate X.kbl WIRE.pcapng joins one"
+            }
             _ => "no frame matches",
         }
     }

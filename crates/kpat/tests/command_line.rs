@@ -140,6 +140,7 @@ fn a_log_without_packets_says_so() {
         (&["phases", "w.kpat"], 0, why),
         (&["functions", "w.kpat"], 0, why),
         (&["packet", "1", "w.kpat"], 2, why),
+        (&["export", "w.kpat", "--to", "folded"], 0, why),
         (&["frames", "w.kpat"], 0, "integrated without a capture"),
         (&["app", "w.kpat", "--write", "1"], 2, "no application traffic"),
         (&["app", "w.kpat", "--socket", "1"], 2, "no application traffic"),

@@ -122,7 +122,8 @@ fn log_and_expression(args: &Args) -> (PathBuf, String) {
     (first, words.join(" "))
 }
 
-const NOTHING: &str = "this log has no application traffic; record it with `kpat record -p app`, or -p path,app beside packets";
+const NOTHING: &str =
+    "this log has no application traffic; record it with `kpat record -p app`, or -p path,app beside packets";
 
 fn no_socket(id: i64) -> String {
     format!("the log has no socket {id}; `kpat app` without --socket lists them")

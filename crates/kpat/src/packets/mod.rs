@@ -222,10 +222,7 @@ pub fn hint_hidden(out: &Output, hidden: &[&str]) {
     // A column of bars has no heading.
     let named: Vec<&str> = hidden.iter().map(|h| h.trim()).filter(|h| !h.is_empty()).collect();
     if !named.is_empty() {
-        out.say(&format!(
-            "columns left out: {} (use a wider terminal, --width or --json)",
-            named.join(", ")
-        ));
+        out.say(&format!("columns left out: {} (use a wider terminal, --width or --json)", named.join(", ")));
     }
 }
 

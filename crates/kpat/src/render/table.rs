@@ -136,7 +136,8 @@ impl Table {
                 break;
             }
         }
-        let by_end = (0..natural.len()).map(|c| widths[c] < natural[c] && self.ends_differ(c, widths[c])).collect();
+        let by_end =
+            (0..natural.len()).map(|c| widths[c] < natural[c] && self.ends_differ(c, widths[c])).collect();
         Layout { shown, widths, by_end, limit: width, hidden }
     }
 

@@ -243,7 +243,11 @@ fn chosen(begun: &OsStr) -> Vec<Named> {
     let running = here.filter_map(|e| {
         let pid = e.file_name().into_string().ok().filter(|n| n.bytes().all(|b| b.is_ascii_digit()))?;
         let comm = std::fs::read_to_string(e.path().join("comm")).ok()?.trim_end().to_owned();
-        Some(if kind == "pid" { (format!("pid={pid}"), comm) } else { (format!("comm={comm}"), String::new()) })
+        Some(if kind == "pid" {
+            (format!("pid={pid}"), comm)
+        } else {
+            (format!("comm={comm}"), String::new())
+        })
     });
     let mut found: Vec<Named> = running.collect();
     found.sort();

@@ -3,7 +3,9 @@
 use super::complete::{MOST, Named};
 use kpat_query::Store;
 use kpat_query::handover::Asked;
-use kpat_store::tables::{LINK_EVENT, PACKET, PROCESS, ProcessRow, SOCKET, SYMBOL, SocketRow, SymbolRow, WIFI_EVENT};
+use kpat_store::tables::{
+    LINK_EVENT, PACKET, PROCESS, ProcessRow, SOCKET, SYMBOL, SocketRow, SymbolRow, WIFI_EVENT,
+};
 use kpat_store::{Manifest, Row, Table, TableFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -55,7 +57,8 @@ pub fn sockets() -> Vec<Named> {
     found.sort_by_key(|s| std::cmp::Reverse(s.sent_bytes.saturating_add(s.received_bytes)));
     found.truncate(MOST);
     let end = |addr: &Option<String>, port: i32| format!("{}:{port}", addr.as_deref().unwrap_or("*"));
-    let about = |s: &SocketRow| format!("{} > {}", end(&s.local_addr, s.local_port), end(&s.peer_addr, s.peer_port));
+    let about =
+        |s: &SocketRow| format!("{} > {}", end(&s.local_addr, s.local_port), end(&s.peer_addr, s.peer_port));
     found.iter().map(|s| (s.socket_id.to_string(), about(s))).collect()
 }
 

@@ -226,7 +226,8 @@ fn per_packet(g: &GroupTime, points_only: bool) -> Table {
         row("not recorded", Style::Strong, Some(g.unrecorded.count()), None, &g.unrecorded);
     }
     for w in copied().filter(|_| !in_functions) {
-        row("  copy to user", Style::Faint, None, Some(w.time.count()), &w.time);
+        let name = if points_only { "copy to user" } else { "  copy to user" };
+        row(name, Style::Faint, None, Some(w.time.count()), &w.time);
     }
     table
 }

@@ -35,8 +35,14 @@ function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
         {(r.if_in || r.if_out) && <div><dt>in → out</dt><dd class="mono">{seen(r.if_in ?? "·")} → {seen(r.if_out ?? "·")}</dd></div>}
         {clockAt(r.t) && <div><dt>seen</dt><dd title={`${clockAt(r.t, true)} UTC`}>{clockAt(r.t)} UTC</dd></div>}
         <div><dt>path</dt><dd><Span ns={r.path_ns} /></dd></div>
-        <div><dt>in functions</dt><dd><Span ns={r.kernel_ns} /></dd></div>
-        <div><dt>calls</dt><dd>{r.calls}</dd></div>
+        {r.calls === 0 && r.points > 0 ? (
+          <div><dt>tracepoints</dt><dd>{r.points}</dd></div>
+        ) : (
+          <>
+            <div><dt>in functions</dt><dd><Span ns={r.kernel_ns} /></dd></div>
+            <div><dt>calls</dt><dd>{r.calls}</dd></div>
+          </>
+        )}
         {packet.process && <div><dt>process</dt><dd>{seen(packet.process.comm)} {packet.process.pid}</dd></div>}
       </dl>
       {dock && (
