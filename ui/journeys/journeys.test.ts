@@ -358,6 +358,11 @@ describe("phases, trust, events", () => {
     assert.equal(timed.length > 0, !tracepoints, heads.join(", "));
     await page.getByRole("tab", { name: "Flame graph" }).click();
     if (tracepoints) await page.getByText("A flame graph needs durations").waitFor();
+    // Nothing has calls: the list counts tracepoints in their place.
+    await page.setViewportSize({ width: 1440, height: 900 });
+    await go(page, "Packets");
+    await page.getByRole("columnheader", { name: tracepoints ? "Points" : "Calls" }).waitFor();
+    assert.equal(await page.getByRole("columnheader", { name: tracepoints ? "Calls" : "Points" }).count(), 0);
     await done(page);
   });
 

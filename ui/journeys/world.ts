@@ -155,6 +155,22 @@ export class World {
     return joined;
   }
 
+  /** One of the recordings of handovers that the program's tests keep, with captures. */
+  kept(...names: string[]): string {
+    const joined = join(this.dir, `${names[0]!.replace(/\W/g, "-")}.kpat`);
+    execFileSync(KPAT, ["-q", "integrate", ...names.map((n) => join("../crates/kpat/tests/handover", n)), "-o", joined], { stdio: "pipe" });
+    return joined;
+  }
+
+  /** Whom the CPUs worked for while somebody computed. */
+  profiled(): string {
+    const log = join(this.dir, "profiled.kbl");
+    execFileSync(KPAT, ["-q", "record", "--profile", "profile", "-o", log, "--", "sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"], { stdio: "pipe", timeout: 60_000 });
+    const joined = join(this.dir, "profiled.kpat");
+    execFileSync(KPAT, ["-q", "integrate", log, "-o", joined], { stdio: "pipe" });
+    return joined;
+  }
+
   /** A recording that goes on for some seconds, with five pings a second; ready when something is in its file. */
   async recording(seconds: number): Promise<string> {
     const [a, b] = this.hosts();

@@ -97,6 +97,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 out.value(&all.clone().into())?;
             } else {
                 out.raw(all.iter().map(|p| format!("{p}\n")).collect::<String>().as_bytes())?;
+                if all.is_empty() {
+                    out.say("no recording is running");
+                }
             }
             return Ok(ExitCode::SUCCESS);
         }

@@ -79,7 +79,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         Ok(!more)
     })?;
     if rows.is_empty() {
-        out.say("no frame matches");
+        out.say(log.no_frame());
         return Ok(ExitCode::SUCCESS);
     }
     let hidden = args.listing.print(table(&log, &Times::of(&args.times, &log)?, &rows)?, out)?;

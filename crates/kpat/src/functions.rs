@@ -100,7 +100,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if list.rows.is_empty() {
-        out.say("no function matches");
+        out.say(&log.nothing("function"));
         return Ok(ExitCode::SUCCESS);
     }
     let hidden = args.listing.print(table(&list.rows), out)?;

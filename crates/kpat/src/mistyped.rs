@@ -2,8 +2,8 @@
 
 use crate::cli::Cli;
 use crate::render::clean;
-use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
 
 /// The sentence for an error of the command line. `words`: all that was typed behind `kpat`.
 pub fn sentence(e: &clap::Error, words: &[String]) -> String {
@@ -12,21 +12,51 @@ pub fn sentence(e: &clap::Error, words: &[String]) -> String {
         Some(ContextValue::String(wrong)) if e.kind() == ErrorKind::UnknownArgument => wrong.as_str(),
         _ => "",
     };
-    let meant = (!wrong.is_empty()).then(|| meant(command, wrong, words)).flatten();
+    let meant = match e.kind() {
+        ErrorKind::InvalidSubcommand => no_command(e, words),
+        ErrorKind::MissingRequiredArgument => words_of_it(e, words),
+        _ => (!wrong.is_empty()).then(|| meant(command, wrong, words)).flatten(),
+    };
     let text = meant.unwrap_or_else(|| logged(&e.render().to_string()));
     format!("{text} (see: {} --help)", known(words))
 }
 
+/// The command that is none, and the nearest of those that are. The parser's own proposal has others, too.
+fn no_command(e: &clap::Error, words: &[String]) -> Option<String> {
+    let Some(ContextValue::String(wrong)) = e.get(ContextKind::InvalidSubcommand) else { return None };
+    let all = Cli::command();
+    let above = way(words, &all).last().unwrap_or(&all);
+    let names: Vec<&str> = above.get_subcommands().map(Command::get_name).collect();
+    let near = kpat_query::nearest(wrong, names.iter().copied());
+    let meant = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
+    Some(format!("there is no command `{}`{meant}", clean(wrong)))
+}
+
+/// What a command takes whose words are more than a list of arguments ("SOCKET and a log, or a log alone").
+fn words_of_it(e: &clap::Error, words: &[String]) -> Option<String> {
+    let Some(ContextValue::Strings(missing)) = e.get(ContextKind::InvalidArg) else { return None };
+    if !missing.iter().any(|m| ["> [", "> <"].iter().any(|two| m.contains(two))) {
+        return None;
+    }
+    let all = Cli::command();
+    let usage = way(words, &all).last()?.clone().render_usage().to_string();
+    let first = usage.lines().next()?.trim_start_matches("Usage: ").replace("[OPTIONS] ", "");
+    Some(format!("arguments are missing: {first}"))
+}
+
 /// The command that was typed, `kpat collect send` for example, as far as there is such a one.
 fn known(words: &[String]) -> String {
-    let mut command = &Cli::command();
-    let mut names = vec!["kpat"];
-    for word in words.iter().filter(|w| !w.starts_with('-')) {
-        let Some(below) = command.find_subcommand(word) else { break };
-        names.push(below.get_name());
-        command = below;
-    }
-    names.join(" ")
+    let all = Cli::command();
+    let names: Vec<&str> = way(words, &all).map(|c| c.get_name()).collect();
+    ["kpat"].into_iter().chain(names).collect::<Vec<_>>().join(" ")
+}
+
+/// What was typed, as far as there are such commands, from `all` downwards.
+fn way<'a>(words: &[String], all: &'a Command) -> impl Iterator<Item = &'a Command> {
+    words.iter().filter(|w| !w.starts_with('-')).scan(all, |command, word| {
+        *command = command.find_subcommand(word)?;
+        Some(*command)
+    })
 }
 
 /// What clap says in lines, in one; without its proposal to pass an unknown flag as a value, which would run it as a command.
@@ -134,10 +164,16 @@ mod tests {
             ("packets --form 1s X.kpat", "'--from'"),
             ("packet X.kpat --fram 3", "'--frame'"),
             ("events drop X.kpat", "the log stands first: kpat events X.kpat 'drop'"),
-            ("frob", "'frob' (see"),
-            ("recrod", "'record'"),
-            ("frobnicate", "unrecognized subcommand 'frobnicate'"),
+            ("frob", "`frob` (see"),
+            ("recrod", "did you mean `record`?"),
+            ("wy X.kpat", "did you mean `why`?"),
+            ("handovers X.kpat", "`handovers`; did you mean `handover`?"),
+            ("collect lst", "did you mean `list`? (see: kpat collect --help)"),
+            ("frobnicate", "no command `frobnicate` (see"),
             ("packets", "<X.kpat>"),
+            ("why", "arguments are missing: kpat why [SOCKET] <X.kpat> (see"),
+            ("function", "arguments are missing: kpat function <NAME> <X.kpat> (see"),
+            ("packet", "arguments are missing: kpat packet <ID> <X.kpat> (see"),
             ("packets X.kpat --sort size", "time, path, kernel"),
             ("record --for ten", "is no unit of time"),
             ("events X.kpat --from yesterday", "`yesterday` is not a time"),

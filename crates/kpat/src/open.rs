@@ -5,9 +5,12 @@ use crate::mistyped;
 use crate::output::{mark_sampled, usage};
 use crate::render::clean;
 use anyhow::{Context, bail};
+use kpat_model::meta::Meta;
+use kpat_probe::profile::{APPLICATIONS, WIFI, WORK, has_packets};
 use kpat_query::Store;
 use kpat_query::devices::Several;
-use kpat_store::Manifest;
+use kpat_store::tables::{AppEventRow, FrameRow, PacketRow, SocketRow};
+use kpat_store::{Manifest, Row};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -81,6 +84,55 @@ impl Integrated {
         source.map_or("?", |s| &s.name)
     }
 
+    /// Of a table; of one that cannot be read whoever reads it says why.
+    fn rows<R: Row>(&self) -> u64 {
+        self.table::<R>().map_or(1, |t| t.rows())
+    }
+
+    pub fn has_applications(&self) -> bool {
+        self.rows::<SocketRow>() + self.rows::<AppEventRow>() > 0
+    }
+
+    /// Why nothing of this kind (`packet`, `function` ...) is there: the log has no packets, whatever was asked for, or none matches.
+    pub fn nothing(&self, kind: &str) -> String {
+        self.no_packets().unwrap_or_else(|| format!("no {kind} matches"))
+    }
+
+    /// Of a log without packets: why it has none.
+    pub fn no_packets(&self) -> Option<String> {
+        if self.rows::<PacketRow>() > 0 {
+            return None;
+        }
+        let Meta { profile: recorded, filter, .. } = &self.manifest.log;
+        if has_packets(recorded) {
+            let of =
+                if filter.is_empty() { String::new() } else { format!(" that matches `{}`", clean(filter)) };
+            return Some(format!("this log has no packets: none{of} passed while it was recorded"));
+        }
+        let reads = |p: &str| match p {
+            APPLICATIONS => "app",
+            WORK => "profile",
+            WIFI => "handover",
+            _ => "events",
+        };
+        let readers: Vec<String> =
+            recorded.split(',').map(|p| format!("kpat {} {}", reads(p), self.dir.display())).collect();
+        Some(format!(
+            "this log has no packets: it was recorded with -p {recorded}, which {} reads; `kpat record -p path,{recorded}` has both",
+            readers.join(" or ")
+        ))
+    }
+
+    /// Why no frame is listed.
+    pub fn no_frame(&self) -> &'static str {
+        match self.rows::<FrameRow>() {
+            0 => {
+                "this log has no frames: it was integrated without a capture; kpat integrate X.kbl WIRE.pcapng joins one"
+            }
+            _ => "no frame matches",
+        }
+    }
+
     /// `name pid`, or the number alone.
     pub fn process_name(&self, pid: i32, at_ns: i64) -> String {
         match self.process(pid, at_ns) {
@@ -101,7 +153,7 @@ pub struct Device {
 
 /// Where the log should be there is something else, and the log behind it: says so.
 pub fn not_swapped(path: &Path) -> anyhow::Result<()> {
-    if !path.exists() {
+    if !path.exists() && path.extension() != Some(OsStr::new("kpat")) {
         let words: Vec<String> =
             std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
         if let Some(says) = mistyped::log_first(&words) {

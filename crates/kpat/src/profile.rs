@@ -9,7 +9,7 @@ mod worked;
 use crate::info::{LossSum, add_losses};
 use crate::open;
 use crate::output::{Output, usage};
-use crate::render::{Column, Line, Pairs, Style, Table, count, seconds};
+use crate::render::{Column, Line, Pairs, Style, Table, count, plural, seconds};
 use kpat_model::{ProcessNumber, Purpose};
 use kpat_query::profile::{
     Amount, By, Group, OTHERS, OfProcess, Profile, Taken, Wanted, groups, pid as pid_of, profile,
@@ -384,7 +384,7 @@ fn facts(p: &Profile) -> Pairs {
         .filter(|(_, a)| a.ns > 0)
         .map(|(purpose, Amount { ns, packets, .. })| match packets {
             0 => format!("{} {} s", word(*purpose), s(*ns)),
-            n => format!("{} {} s ({} packets)", word(*purpose), s(*ns), count(*n as u64)),
+            n => format!("{} {} s ({})", word(*purpose), s(*ns), plural(*n as u64, "packet")),
         })
         .collect();
     if !without.is_empty() {
@@ -395,7 +395,7 @@ fn facts(p: &Profile) -> Pairs {
             if w.netns.is_empty() { String::new() } else { format!(" in {}", kpat_text::clean(&w.netns)) };
         let (from, to) = (kpat_text::clean(&w.from), kpat_text::clean(&w.to));
         let words =
-            format!("{from} to {to}{place} {} s ({} packets)", s(w.ns), count(w.packets.max(0) as u64));
+            format!("{from} to {to}{place} {} s ({})", s(w.ns), plural(w.packets.max(0) as u64, "packet"));
         facts.add(if n == 0 { "forwarded" } else { "" }, words);
     }
     if p.ways.len() > MOST_WAYS {

@@ -320,7 +320,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         selection.check().map_err(|e| usage(e.to_string()))?;
         if args.app.is_anonymous() {
             return Err(usage(
-                "--anonymise works with --profile app only: packet headers are recorded unchanged",
+                "--anonymise does not go with packets (-p path), whose headers are recorded unchanged; it does with -p app, alone or beside profile, programs and wifi",
             ));
         }
     }

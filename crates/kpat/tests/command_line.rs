@@ -126,6 +126,59 @@ fn an_empty_answer_says_so() {
     }
 }
 
+/// A recording without packets (of a radio, made in a guest) says what it is of, and not that a filter left nothing.
+#[test]
+fn a_log_without_packets_says_so() {
+    let folder = Folder::new("without-packets");
+    let log = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/handover/s5/record.kbl");
+    assert!(kpat(&folder, &["integrate", log.to_str().unwrap(), "-o", "w.kpat", "-q"]).status.success());
+    let why = "this log has no packets: it was recorded with -p wifi, which kpat handover w.kpat reads";
+    for (args, status, says) in [
+        (&["packets", "w.kpat"][..], 0, why),
+        (&["packets", "w.kpat", "--limit", "0"], 0, why),
+        (&["time", "w.kpat"], 0, why),
+        (&["phases", "w.kpat"], 0, why),
+        (&["functions", "w.kpat"], 0, why),
+        (&["packet", "1", "w.kpat"], 2, why),
+        (&["export", "w.kpat", "--to", "folded"], 0, why),
+        (&["frames", "w.kpat"], 0, "integrated without a capture"),
+        (&["app", "w.kpat", "--write", "1"], 2, "no application traffic"),
+        (&["app", "w.kpat", "--socket", "1"], 2, "no application traffic"),
+        // The log is where it should be; it is not there.
+        (&["packet", "1", "x.kpat"], 1, "cannot open x.kpat"),
+    ] {
+        let done = kpat(&folder, args);
+        let words = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(status), "{args:?}: {words}");
+        assert!(words.contains(says), "{args:?}: {words}");
+    }
+}
+
+/// A log that this user may not read is not called another kind of folder.
+#[test]
+fn a_log_that_may_not_be_read() {
+    let folder = Folder::new("not-mine");
+    fixture::integrated(&folder);
+    let closed = folder.0.join("x.kpat");
+    let mode = |bits| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(bits)).unwrap();
+    };
+    mode(0o700);
+    let kpat = env!("CARGO_BIN_EXE_kpat");
+    let asked = Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups", kpat, "packets"])
+        .arg(&closed)
+        .output();
+    // Needs root, and a build folder that others may look into.
+    let words = asked.map(|done| String::from_utf8(done.stderr).unwrap()).unwrap_or_default();
+    if !words.starts_with("kpat: ") {
+        println!("SKIPPED: cannot run kpat as another user here: {words}");
+        return;
+    }
+    assert!(words.contains("Permission denied") && !words.contains("not an integrated log"), "{words}");
+}
+
 #[test]
 fn strict_tells_of_losses() {
     let folder = Folder::new("strict");

@@ -57,6 +57,25 @@ fn tab_offers_what_there_is() {
     for (words, wanted) in cases {
         assert_eq!(offered(&folder, words, words[words.len() - 1]), wanted, "{words:?}");
     }
+    // What is in the log that is named: a handover (recorded in a guest), processes and their names.
+    let log = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/handover/s5/record.kbl");
+    assert!(kpat(&folder, &["integrate", log.to_str().unwrap(), "-o", "w.kpat", "-q"]).status.success());
+    assert_eq!(offered(&folder, &["kpat", "handover", "w.kpat", "1"], "1"), ["1"]);
+    let names = offered(&folder, &["kpat", "profile", "w.kpat", "--comm", "wpa"], "wpa");
+    assert_eq!(names, ["wpa_supplicant"]);
+    let numbers = offered(&folder, &["kpat", "profile", "w.kpat", "--pid", ""], "");
+    assert!(numbers.len() > 1 && numbers.iter().all(|n| n.parse::<u32>().is_ok()), "{numbers:?}");
+    // Sockets: those that moved most first.
+    std::fs::remove_file(folder.0.join("w.kpat/socket.parquet")).unwrap();
+    let mut sockets = kpat_store::TableWriter::create(&folder.0.join("w.kpat")).unwrap();
+    for (socket_id, sent_bytes) in [(4_391, 10), (4_392, 1_000), (507, 90)] {
+        let row = kpat_store::tables::SocketRow { socket_id, sent_bytes, ..Default::default() };
+        sockets.push(&row).unwrap();
+    }
+    sockets.finish().unwrap();
+    assert_eq!(offered(&folder, &["kpat", "why", "w.kpat", "4"], "4"), ["4392", "4391"]);
+    assert_eq!(offered(&folder, &["kpat", "app", "w.kpat", "--socket", ""], ""), ["4392", "507", "4391"]);
+    assert!(offered(&folder, &["kpat", "record", "--only", ""], "").contains(&"comm=".to_owned()));
     // Whatever takes an integrated log, be it behind something else.
     let help = |words: &[&str]| String::from_utf8(kpat(&folder, words).stdout).unwrap();
     let commands = help(&["--help"]);

@@ -111,4 +111,9 @@ fn one_recording_has_both() {
     };
     let names = |name: &str| sources(name).iter().map(|s| s["name"].clone()).collect::<Vec<_>>();
     assert_eq!(names("both.kpat"), ["packets", "applications"]);
+    // Crossings of applications are no functions: what is said of the mechanism of packets is said of both logs.
+    let compared = kpat(&["time", &p.path("both.kpat"), "--compare", &p.path("packets.kpat")]);
+    assert!(compared.status.success(), "{}", place::words(&compared));
+    let report = |name: &str| json(&["phases", &p.path(name), "--json"])["points_only"].clone();
+    assert_eq!(report("both.kpat"), report("packets.kpat"));
 }

@@ -4,7 +4,9 @@
 mod selection;
 
 pub use kpat_model::functions::{Detail, LAYERS, glob, layer};
-pub use selection::{ALL, APPLICATIONS, LEAVES, NAMES, PROGRAMS, Selection, UnknownProfile, WIFI, WORK};
+pub use selection::{
+    ALL, APPLICATIONS, LEAVES, NAMES, PROGRAMS, Selection, UnknownProfile, WIFI, WORK, has_packets,
+};
 
 /// Is this the module's name? The kernel writes `_` where its file has `-`.
 pub fn is_module(name: &str, module: &str) -> bool {
@@ -14,6 +16,12 @@ pub fn is_module(name: &str, module: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn profiles_that_follow_packets() {
+        assert!(["path", "app,tcp", "driver:e1000e", ""].iter().all(|p| has_packets(p)));
+        assert!(["app", "profile", "wifi,programs"].iter().all(|p| !has_packets(p)));
+    }
 
     #[test]
     fn selections() {

@@ -2,7 +2,7 @@
 
 use crate::balance::Conservation;
 use crate::error::Result;
-use crate::store::Store;
+use crate::store::{Store, meets_packets};
 use kpat_store::Manifest;
 use kpat_store::tables::*;
 
@@ -37,7 +37,7 @@ impl Store {
             conservation: self.conservation()?,
             dut_offset_ns: self.wall_offset_ns(),
             functions_hit: self.functions.iter().filter(|f| f.calls > 0).count() as u64,
-            functions: self.functions.iter().filter(|f| !f.name.is_empty()).count() as u64,
+            functions: self.functions.iter().filter(|f| meets_packets(f)).count() as u64,
         })
     }
 }

@@ -226,7 +226,7 @@ fn ways(works: &[WorkRow], devices: &[DeviceRow]) -> Vec<Way> {
     let device = |netns: i64, ifindex: i32| {
         devices.iter().rev().find(|d| d.netns == netns && d.ifindex == ifindex).map(|d| d.name.clone())
     };
-    let name = |netns: i64, n: i32| device(netns, n).unwrap_or_else(|| n.to_string());
+    let name = |netns: i64, n: i32| device(netns, n).unwrap_or_else(|| format!("interface {n}"));
     let of_netns = |netns: i64| {
         devices.iter().rev().find(|d| d.netns == netns).map(|d| d.netns_name.clone()).unwrap_or_default()
     };

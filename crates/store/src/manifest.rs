@@ -189,7 +189,7 @@ impl Manifest {
             let why = if dir.exists() { "not a directory" } else { "no such directory" };
             return Err(Error::NotALog { path: dir.to_owned(), why: why.to_owned() });
         }
-        if !path.exists() {
+        if !path.try_exists().map_err(Error::io(dir, "read"))? {
             return Err(Error::NotALog {
                 path: dir.to_owned(),
                 why: format!("it has no {FILE}: another directory, or integrating did not end"),

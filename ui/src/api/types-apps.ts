@@ -182,6 +182,10 @@ export interface Reasons {
   first: string | null;
   stages: WhyStage[];
   writes: number;
+  // How long the slowest of them took; null: none is known.
+  slowest: Ns | null;
+  // The packet with its last byte, in the log of the device that wrote; null: not known, or no packets.
+  slowest_packet: number | null;
   lost: number;
 }
 

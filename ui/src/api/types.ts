@@ -221,6 +221,9 @@ export interface Event {
   reason: string;
   // So long before `t` it may have happened; null: `t` is the moment.
   within: Ns | null;
+  // Whose task was current, and its number.
+  process: string | null;
+  pid: number | null;
 }
 
 // /api/complete?text=&at=

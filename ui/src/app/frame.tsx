@@ -3,7 +3,7 @@
 
 import { useComputed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { log, logError, openLog } from "../api/log.ts";
 import { useQuestion } from "../api/question.ts";
 import type { Info, Overview } from "../api/types.ts";
@@ -24,11 +24,17 @@ const FILTER = "filter";
 /** From this width on the packet stands beside the view, else below it. */
 const BESIDE = 1800;
 const BINS = 400;
+/** The views that have a key of their own. */
+const DIGITS = 9;
 
 const NEXT: Record<Choice, Choice> = { system: "light", light: "dark", dark: "system" };
 const LOOK: Record<Choice, string> = { system: "◐", light: "○", dark: "●" };
 
 function Top({ info, help }: { info: Info; help: () => void }): JSX.Element {
+  const nav = useRef<HTMLElement>(null);
+  const id = here().id;
+  // In a narrow window they are a strip that scrolls.
+  useEffect(() => nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [id]);
   return (
     <header class="top">
       <a class="brand" href="#/packets" title="kpat: what the kernel did with a packet">
@@ -51,14 +57,14 @@ function Top({ info, help }: { info: Info; help: () => void }): JSX.Element {
       {info.device_names.length > 0 && (
         <label class="check">
           Device
-          <select value={at.device.value ?? info.device ?? ""} onChange={(e) => go({ device: e.currentTarget.value, packet: null, func: null, socket: null, call: null })}>
+          <select value={at.device.value ?? info.device ?? ""} onChange={(e) => go({ device: e.currentTarget.value, packet: null, func: null, socket: null, call: null, process: null, handover: null })}>
             {info.device_names.map((d) => <option key={d} value={d}>{seen(d)}</option>)}
           </select>
         </label>
       )}
-      <nav class="views" aria-label="Views">
+      <nav class="views" ref={nav} aria-label="Views">
         {VIEWS.map((v, i) => (
-          <a key={v.id} href={`#/${v.id}`} title={`${v.words} (${i + 1})`} aria-current={here().id === v.id ? "page" : undefined}
+          <a key={v.id} href={`#/${v.id}`} title={i < DIGITS ? `${v.words} (${i + 1})` : v.words} aria-current={id === v.id ? "page" : undefined}
             onClick={(e) => {
               if (e.ctrlKey || e.metaKey || e.shiftKey) return;
               e.preventDefault();

@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { VIEWS } from "./views.ts";
 
 const KEYS: [string, [string, string][]][] = [
-  ["Everywhere", [["/", "go to the filter"], [`1 – ${VIEWS.length}`, VIEWS.map((v) => v.title).join(", ")], ["Esc", "close the packet beside the view"], ["Alt ←", "back to where you were"], ["?", "these keys"]]],
+  ["Everywhere", [["/", "go to the filter"], ["1 – 9", VIEWS.slice(0, 9).map((v) => v.title).join(", ")], ["Esc", "close the packet beside the view"], ["Alt ←", "back to where you were"], ["?", "these keys"]]],
   ["Lists", [["↑ ↓", "row by row"], ["Page ↑ ↓", "screen by screen"], ["Home End", "first, last"], ["Enter", "open; in calls: fold"], ["Tab, then ← →", "titles: Enter sorts"], ["Shift ← →", "at a title: its column narrower, wider"]]],
   ["Pictures over time", [["w s, + −", "zoom"], ["a d, or ← →", "move; arrows go from mark to mark where they can be chosen"], ["drag", "choose a piece of time"], ["Ctrl and wheel", "zoom"], ["0", "everything"]]],
   ["Timeline", [["w s, + −", "zoom"], ["a d, ← →", "move"], ["↑ ↓", "call by call"], ["0", "everything"], ["double click", "as wide as this call"]]],

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { START, asked, readPlace, writePlace } from "./place.ts";
 
 test("an address says what it was made of", () => {
-  const there = { view: "functions", where: 'func == "ip_rcv" & <b>', time: [1000, 2500] as [number, number], packet: 12, frame: null, func: 0, socket: "9007199254740993", call: 7, device: "a b" };
+  const there = { view: "functions", where: 'func == "ip_rcv" & <b>', time: [1000, 2500] as [number, number], packet: 12, frame: null, func: 0, socket: "9007199254740993", call: 7, process: 4194305, handover: 3, device: "a b" };
   assert.deepEqual(readPlace(writePlace(there)), there);
   assert.equal(writePlace({ ...START, view: "events" }), "#/events");
   const frame = { ...START, view: "packets", frame: "1.207" };
@@ -12,7 +12,7 @@ test("an address says what it was made of", () => {
 
 test("nonsense in an address is ignored", () => {
   assert.deepEqual(readPlace("#token=abc"), START);
-  assert.deepEqual(readPlace("#/packets?packet=-1&func=x&time=9-3&frame=x&socket=-4"), { ...START, view: "packets" });
+  assert.deepEqual(readPlace("#/packets?packet=-1&func=x&time=9-3&frame=x&socket=-4&process=a&handover=-1"), { ...START, view: "packets" });
 });
 
 test("filter and brushed time are asked together", () => {

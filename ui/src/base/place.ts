@@ -16,11 +16,14 @@ export interface Place {
   socket: string | null;
   /** Of an application: a call that wrote. */
   call: number | null;
+  /** Of a profile: a process by its number there. */
+  process: number | null;
+  handover: number | null;
   /** Of a log of several devices. */
   device: string | null;
 }
 
-export const START: Place = { view: "", where: "", time: null, packet: null, frame: null, func: null, socket: null, call: null, device: null };
+export const START: Place = { view: "", where: "", time: null, packet: null, frame: null, func: null, socket: null, call: null, process: null, handover: null, device: null };
 
 export function writePlace(p: Place): string {
   const parts: string[] = [];
@@ -31,6 +34,8 @@ export function writePlace(p: Place): string {
   if (p.func !== null) parts.push(`func=${p.func}`);
   if (p.socket !== null) parts.push(`socket=${p.socket}`);
   if (p.call !== null) parts.push(`call=${p.call}`);
+  if (p.process !== null) parts.push(`process=${p.process}`);
+  if (p.handover !== null) parts.push(`handover=${p.handover}`);
   if (p.device !== null) parts.push(`device=${encodeURIComponent(p.device)}`);
   return `#/${p.view}${parts.length ? `?${parts.join("&")}` : ""}`;
 }
@@ -54,6 +59,8 @@ export function readPlace(hash: string): Place {
     func: whole("func"),
     socket: /^\d{1,19}$/.test(params.get("socket") ?? "") ? params.get("socket") : null,
     call: whole("call"),
+    process: whole("process"),
+    handover: whole("handover"),
     device: params.get("device"),
   };
 }
@@ -77,6 +84,8 @@ export const at = {
   func: computed(() => place.value.func),
   socket: computed(() => place.value.socket),
   call: computed(() => place.value.call),
+  process: computed(() => place.value.process),
+  handover: computed(() => place.value.handover),
   device: computed(() => place.value.device),
 };
 

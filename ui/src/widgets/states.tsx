@@ -17,10 +17,10 @@ export function Empty(p: { title: string; children?: ComponentChildren }): JSX.E
   );
 }
 
-/** Where a log without packets and frames has what it is about. */
+/** Where a log without packets has what it is about. */
 export function elsewhere(info: Info): { view: string; title: string; what: string; option: string } | null {
-  const { packets, frames, sockets } = info.counts;
-  if (packets + frames > 0) return null;
+  const { packets, sockets } = info.counts;
+  if (packets > 0) return null;
   if (sockets > 0) return { view: "apps", title: "Applications", what: "of applications, of what they ask of their sockets", option: "app" };
   if (/\bprofile\b/.test(info.profile)) return { view: "profile", title: "Profile", what: "of processes, and of whom the kernel works for", option: "profile" };
   if (/\bwifi\b/.test(info.profile)) return { view: "handover", title: "Handover", what: "of radios and links", option: "wifi" };

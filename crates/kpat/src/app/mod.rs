@@ -122,7 +122,8 @@ fn log_and_expression(args: &Args) -> (PathBuf, String) {
     (first, words.join(" "))
 }
 
-const NOTHING: &str = "this log has no application traffic; record it with `kpat record --profile app`";
+const NOTHING: &str =
+    "this log has no application traffic; record it with `kpat record -p app`, or -p path,app beside packets";
 
 fn no_socket(id: i64) -> String {
     format!("the log has no socket {id}; `kpat app` without --socket lists them")
@@ -145,6 +146,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     let (path, expression) = log_and_expression(args);
     let log = open::integrated(&path, &args.device)?;
+    if !log.has_applications() {
+        return Err(usage(NOTHING));
+    }
     if let Some(id) = args.write {
         return writes::one(&log, id, &args.listing, out);
     }

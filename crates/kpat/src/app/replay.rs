@@ -195,7 +195,8 @@ fn serve(
         Secret::read_or_make(file).with_context(|| format!("cannot read or make {}", file.display()))
     };
     let door = Door::new(file.as_ref().map(secret).transpose()?);
-    let (tcp, udp) = listen(place).with_context(|| format!("cannot listen on {place}"))?;
+    let (tcp, udp) = listen(place)
+        .with_context(|| format!("cannot listen on {place} (write PORT, 0.0.0.0:PORT or [::]:PORT)"))?;
     out.say(&format!("listening on {}", tcp.local_addr()?));
     if let Some(file) = &file {
         out.say(&format!("who connects has to have the secret of {}", file.display()));

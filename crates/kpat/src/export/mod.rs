@@ -118,6 +118,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             args.log.with_extension(args.format.ending()).display()
         )));
     }
+    if let Some(why) = store.no_packets() {
+        out.say(&why);
+    }
     let mut meter = Meter::default();
     let mut progress = |done, total| {
         out.progress(&mut meter, "export", done, total);

@@ -63,6 +63,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
     };
     let log = open::integrated(path, &args.device)?;
+    if let Some(why) = log.no_packets().filter(|_| args.frame.is_none()) {
+        return Err(usage(why));
+    }
     let id = match (ids.as_slice(), &args.frame) {
         ([id], _) => *id,
         ([], frame) => by_frame(&log, frame.as_deref().unwrap_or_default(), out)?,

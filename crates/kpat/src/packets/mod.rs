@@ -98,7 +98,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if list.rows.is_empty() {
-        out.say("no packet matches");
+        out.say(&store.nothing("packet"));
         return Ok(ExitCode::SUCCESS);
     }
     let hidden = args.listing.print(table(&store, &times, &list.rows, args.listing.is_chosen()), out)?;
@@ -183,7 +183,7 @@ fn all(
         Ok(true)
     })?;
     if total == 0 {
-        out.say("no packet matches");
+        out.say(&store.nothing("packet"));
         return Ok(ExitCode::SUCCESS);
     }
     if !rows.is_empty() {
@@ -219,11 +219,10 @@ impl JsonList<'_> {
 
 /// Names the columns that a narrow terminal left out.
 pub fn hint_hidden(out: &Output, hidden: &[&str]) {
-    if !hidden.is_empty() {
-        out.say(&format!(
-            "columns left out: {} (use a wider terminal, --width or --json)",
-            hidden.iter().map(|h| h.trim()).collect::<Vec<_>>().join(", ")
-        ));
+    // A column of bars has no heading.
+    let named: Vec<&str> = hidden.iter().map(|h| h.trim()).filter(|h| !h.is_empty()).collect();
+    if !named.is_empty() {
+        out.say(&format!("columns left out: {} (use a wider terminal, --width or --json)", named.join(", ")));
     }
 }
 

@@ -84,7 +84,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if out.json {
         out.value(&json::report(&report, args.study))?;
     } else if report.packets == 0 {
-        out.say("no packet matches");
+        out.say(&log.nothing("packet"));
     } else {
         text(args, &report, out)?;
     }

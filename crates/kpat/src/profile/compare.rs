@@ -3,7 +3,6 @@
 use crate::open::Integrated;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Style, Table, count};
-use kpat_query::Store;
 use kpat_query::profile::{OfProcess, Profile, Wanted, profile};
 use kpat_query::sampled::difference::{Changed, difference};
 use kpat_query::sampled::sampled;
@@ -33,12 +32,13 @@ fn served(p: &Profile, wanted: &Wanted) -> Option<BTreeSet<i32>> {
 
 pub fn run(
     first: (&Integrated, &Profile),
-    other: &Store,
+    other: &Integrated,
     wanted: &Wanted,
     limit: usize,
     out: &Output,
 ) -> anyhow::Result<ExitCode> {
-    let nothing = || usage("the log to compare with has no profile");
+    let nothing =
+        || usage(format!("{} has no profile; record it with `kpat record -p profile`", other.dir.display()));
     let second = profile(other, wanted)?.ok_or_else(nothing)?;
     let passed = [first.1.passed_ns, second.passed_ns];
     let all = costs([first.1, &second], wanted);

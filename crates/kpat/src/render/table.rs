@@ -2,6 +2,7 @@
 //! matter least are left out, and the caller learns which.
 
 use super::{Line, Style, shorten};
+use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -37,6 +38,18 @@ pub struct Table {
 }
 
 const GAP: usize = 2;
+/// So many names may be a set of which each has to be known from the others.
+const FEW: usize = 16;
+
+/// The end of a text, of at most so many characters.
+fn ending(text: &str, most: usize) -> String {
+    let len = text.chars().count();
+    if len <= most {
+        return text.to_owned();
+    }
+    let mark = if most > 0 { "…" } else { "" };
+    format!("{mark}{}", text.chars().skip(len - most.saturating_sub(1)).collect::<String>())
+}
 
 impl Table {
     pub fn new(columns: &[Column]) -> Table {
@@ -123,7 +136,24 @@ impl Table {
                 break;
             }
         }
-        Layout { shown, widths, limit: width, hidden }
+        let by_end =
+            (0..natural.len()).map(|c| widths[c] < natural[c] && self.ends_differ(c, widths[c])).collect();
+        Layout { shown, widths, by_end, limit: width, hidden }
+    }
+
+    /// Would this column's few names (captures, devices) look alike without their middle, and less so without their beginning?
+    fn ends_differ(&self, column: usize, width: usize) -> bool {
+        let mut names = BTreeSet::new();
+        for row in &self.rows {
+            names.insert(super::clean(&row[column].0));
+            if names.len() > FEW {
+                return false;
+            }
+        }
+        let apart = |cut: fn(&str, usize) -> String| {
+            names.iter().map(|n| cut(n, width)).collect::<BTreeSet<String>>().len()
+        };
+        apart(shorten) < apart(ending)
     }
 
     pub fn head(&self, layout: &Layout) -> Line {
@@ -152,7 +182,8 @@ impl Table {
     fn line(&self, layout: &Layout, row: &[(String, Style)]) -> Line {
         let mut line = Line::new();
         for (i, &c) in layout.shown.iter().enumerate() {
-            let text = shorten(&super::clean(&row[c].0), layout.widths[c]);
+            let cut = if layout.by_end[c] { ending } else { shorten };
+            let text = cut(&super::clean(&row[c].0), layout.widths[c]);
             let fill = " ".repeat(layout.widths[c] - text.chars().count());
             let gap = if i == 0 { "" } else { "  " };
             line = match self.columns[c].align {
@@ -168,6 +199,8 @@ impl Table {
 pub struct Layout {
     shown: Vec<usize>,
     widths: Vec<usize>,
+    /// Shortened at the beginning and not in the middle.
+    by_end: Vec<bool>,
     limit: usize,
     /// Heads of the columns for which there was no room.
     pub hidden: Vec<&'static str>,
@@ -194,6 +227,17 @@ mod tests {
             t.row(cells.map(|c| (c.to_owned(), Style::Plain)).into());
         }
         t
+    }
+
+    #[test]
+    fn names_that_differ_at_the_end_stay_apart() {
+        let mut t = Table::new(&[Column::left("capture", 0, 8), Column::right("frame", 0)]);
+        for name in ["office.rt-wan0.pcapng", "office.rt-wan1.pcapng"] {
+            t.row([name, "7"].map(|c| (c.to_owned(), Style::Plain)).into());
+        }
+        let whole = |l: &Line| l.spans().map(|(text, _)| text).collect::<String>();
+        let lines: Vec<String> = t.render(20).0.iter().map(whole).collect();
+        assert_eq!(lines, ["capture        frame", "…-wan0.pcapng      7", "…-wan1.pcapng      7"]);
     }
 
     fn text(width: usize) -> (String, Vec<&'static str>) {

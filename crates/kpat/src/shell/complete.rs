@@ -4,22 +4,23 @@
 //!
 //! Rejected: scripts made ahead from the declaration. They cannot know devices, namespaces, or what is in a log.
 
+use super::in_log;
 use crate::cli::Cli;
+use crate::render::clean;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use kpat_probe::mechanism::Mechanism;
 use kpat_probe::{control, kernel, netlink, plan, profile};
-use kpat_query::{Store, verdict};
+use kpat_query::verdict;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Where a shell writes which word is asked for.
 const VARIABLE: &str = "KPAT_COMPLETE";
 
 /// Names offered at most: a terminal of them is none.
-const MOST: usize = 2000;
+pub const MOST: usize = 2000;
 
 /// The answer, if it is a shell that asks.
 pub fn asked() -> Option<ExitCode> {
@@ -37,11 +38,16 @@ pub fn asked() -> Option<ExitCode> {
     }
     let mut text = String::new();
     for c in &found {
-        text += &c.get_value().to_string_lossy();
+        let value = c.get_value().to_string_lossy();
+        // A name out of a log or of a file would begin another line, or say something to the terminal.
+        if value.contains(char::is_control) {
+            continue;
+        }
+        text += &value;
         let about = c.get_help().map(ToString::to_string).unwrap_or_default();
         if let Some(line) = about.lines().next().filter(|l| !l.is_empty()) {
             text += "\t";
-            text += line;
+            text += &clean(line);
         }
         text += "\n";
     }
@@ -95,14 +101,21 @@ fn offer(command: &str, id: &str, called: &str) -> Option<Offer> {
         }
         ("on" | "off", "globs", _) => |w| fitting(w, kernel_functions(w)),
         (_, "func", _) | (_, "glob" | "functions", "GLOB") | ("time", _, "GLOB") => {
-            |w| fitting(w, log_functions())
+            |w| fitting(w, in_log::functions())
         }
-        ("function", "words", _) => |w| either(fitting(w, log_functions()), logs(w, &["kpat"])),
+        ("app", "socket", _) => |w| fitting(w, in_log::sockets()),
+        ("why", "words", _) => |w| either(fitting(w, in_log::sockets()), logs(w, &["kpat"])),
+        ("handover", "words", _) => |w| either(fitting(w, in_log::handovers()), logs(w, &["kpat"])),
+        ("profile", "pid", _) => |w| fitting(w, in_log::processes()),
+        ("profile", "comm", _) => |w| fitting(w, in_log::names_of_processes()),
+        ("profile", "function", _) => |w| fitting(w, in_log::sampled()),
+        (_, "only", _) | ("add" | "remove", "terms", _) => |w| fitting(w, chosen(w)),
+        ("function", "words", _) => |w| either(fitting(w, in_log::functions()), logs(w, &["kpat"])),
         ("ctl", "pid", _) => {
             |w| fitting(w, control::running().into_iter().map(|pid| (pid.to_string(), String::new())))
         }
         ("sql", "tables", _) => |w| fitting(w, tables()),
-        ("frames", "capture", _) => |w| fitting(w, captures()),
+        ("frames", "capture", _) => |w| fitting(w, in_log::captures()),
         ("packets" | "time" | "phases" | "function" | "export" | "app", "expression", _) => {
             |w| either(conditions(w), logs(w, &["kpat"]))
         }
@@ -119,7 +132,7 @@ fn offer(command: &str, id: &str, called: &str) -> Option<Offer> {
 }
 
 /// A name and what it is.
-type Named = (String, String);
+pub type Named = (String, String);
 
 fn fitting(begun: &OsStr, names: impl IntoIterator<Item = Named>) -> Vec<CompletionCandidate> {
     let begun = begun.to_string_lossy();
@@ -211,23 +224,35 @@ fn kernel_functions(begun: &OsStr) -> Vec<Named> {
     names.into_iter().map(|n| (n, String::new())).collect()
 }
 
-/// The integrated log that was named already.
-fn log() -> Option<PathBuf> {
-    let is_log = |w: &OsString| Path::new(w).join("manifest.json").is_file();
-    std::env::args_os().skip(1).find(is_log).map(PathBuf::from)
-}
-
-fn log_functions() -> Vec<Named> {
-    let Some(store) = log().and_then(|p| Store::open(&p).ok()) else { return Vec::new() };
-    let mut names: Vec<Named> = store.function_names().map(|n| (n.to_owned(), String::new())).collect();
-    names.sort();
-    names
-}
-
-fn captures() -> Vec<Named> {
-    let manifest = log().and_then(|p| kpat_store::Manifest::read(&p).ok());
-    let sources = manifest.map(|m| m.sources).unwrap_or_default();
-    sources.into_iter().filter(|s| s.role == "capture").map(|s| (s.name, String::new())).collect()
+/// What `--only` takes: `pid=` and the like, behind it processes that run here.
+fn chosen(begun: &OsStr) -> Vec<Named> {
+    const KINDS: [(&str, &str); 7] = [
+        ("command", "the command behind --"),
+        ("pid=", "a process and its children"),
+        ("comm=", "processes of this name, or glob"),
+        ("cgroup=", "a cgroup, by its path in cgroup2"),
+        ("container=", "a container, by the beginning of its identifier"),
+        ("pod=", "a Kubernetes pod"),
+        ("user=", "a user, by name or number"),
+    ];
+    let begun = begun.to_string_lossy();
+    let Some((kind @ ("pid" | "comm"), _)) = begun.split_once('=') else {
+        return KINDS.map(|(kind, about)| (kind.to_owned(), about.to_owned())).into();
+    };
+    let here = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let running = here.filter_map(|e| {
+        let pid = e.file_name().into_string().ok().filter(|n| n.bytes().all(|b| b.is_ascii_digit()))?;
+        let comm = std::fs::read_to_string(e.path().join("comm")).ok()?.trim_end().to_owned();
+        Some(if kind == "pid" {
+            (format!("pid={pid}"), comm)
+        } else {
+            (format!("comm={comm}"), String::new())
+        })
+    });
+    let mut found: Vec<Named> = running.collect();
+    found.sort();
+    found.dedup();
+    found
 }
 
 fn tables() -> Vec<Named> {

@@ -2,6 +2,7 @@
 
 pub mod complete;
 pub mod examples;
+mod in_log;
 pub mod man;
 
 use crate::output::Output;

@@ -140,7 +140,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if out.json {
         out.value(&json::value(&report))?;
     } else if report.groups.iter().all(|g| g.packets == 0) {
-        out.say("no packet matches");
+        out.say(&log.nothing("packet"));
     } else {
         text::show(args, &report, out)?;
     }

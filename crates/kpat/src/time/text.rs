@@ -209,8 +209,10 @@ fn per_packet(g: &GroupTime, points_only: bool) -> Table {
             &l.per_packet,
         );
     }
-    // In the socket layer's functions, and a hand-over as well.
-    for w in g.waits.iter().filter(|w| w.kind == Phase::CopyToUser) {
+    let copied = || g.waits.iter().filter(|w| w.kind == Phase::CopyToUser);
+    // In the socket layer's functions, and a hand-over as well; without functions it is of what is not recorded.
+    let in_functions = g.processing.sum() > 0;
+    for w in copied().filter(|_| in_functions) {
         row("    copy to user", Style::Faint, None, Some(w.time.count()), &w.time);
     }
     row("waiting", Style::Strong, Some(g.waiting.count()), None, &g.waiting);
@@ -222,6 +224,10 @@ fn per_packet(g: &GroupTime, points_only: bool) -> Table {
     }
     if !points_only {
         row("not recorded", Style::Strong, Some(g.unrecorded.count()), None, &g.unrecorded);
+    }
+    for w in copied().filter(|_| !in_functions) {
+        let name = if points_only { "copy to user" } else { "  copy to user" };
+        row(name, Style::Faint, None, Some(w.time.count()), &w.time);
     }
     table
 }

@@ -44,6 +44,11 @@ pub const WORK: &str = "profile";
 pub const PROGRAMS: &str = "programs";
 pub const WIFI: &str = "wifi";
 
+/// Does a recording of these profiles (with commas between them) follow packets? One that does not say may.
+pub fn has_packets(profiles: &str) -> bool {
+    profiles.split(',').any(|p| ![APPLICATIONS, WORK, PROGRAMS, WIFI].contains(&p))
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error(
     "there is no profile {0:?}; use path, router, tcp, socket, driver:NAME, all, app, profile, programs and wifi"

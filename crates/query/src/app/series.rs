@@ -236,7 +236,8 @@ pub struct Series {
 impl Series {
     fn new(from_ns: i64, to_ns: i64, bins: usize) -> Series {
         let to_ns = to_ns.max(from_ns.saturating_add(1));
-        let bins = bins.clamp(1, MOST_BINS).min((to_ns - from_ns) as usize);
+        // A damaged log's times may be further apart than a signed number can tell.
+        let bins = bins.clamp(1, MOST_BINS).min(to_ns.abs_diff(from_ns) as usize);
         Series {
             from_ns,
             to_ns,
@@ -248,17 +249,21 @@ impl Series {
         }
     }
 
+    /// All of it, ns.
+    fn wide(&self) -> i128 {
+        i128::from(self.to_ns) - i128::from(self.from_ns)
+    }
+
     /// The first moment of a bin; of the one behind the last: the end.
     pub fn edge(&self, bin: usize) -> i64 {
-        let wide = i128::from(self.to_ns - self.from_ns) * bin as i128;
         let bins = self.bins as i128;
-        self.from_ns + ((wide + bins - 1) / bins) as i64
+        (i128::from(self.from_ns) + (self.wide() * bin as i128 + bins - 1) / bins) as i64
     }
 
     fn bin(&self, at_ns: i64) -> Option<usize> {
         let inside = (self.from_ns..self.to_ns).contains(&at_ns);
         let place = i128::from(at_ns) - i128::from(self.from_ns);
-        inside.then(|| (place * self.bins as i128 / i128::from(self.to_ns - self.from_ns)) as usize)
+        inside.then(|| (place * self.bins as i128 / self.wide()) as usize)
     }
 
     fn mark(&mut self, what: Mark, at_ns: i64, n: u64) {
@@ -344,10 +349,10 @@ impl Series {
     }
 
     fn join_gaps(&mut self) {
-        let wide = (self.to_ns - self.from_ns) / self.bins as i64;
+        let wide = self.wide() / self.bins as i128;
         self.gaps.sort_by_key(|g| g.from_ns);
         self.gaps.dedup_by(|g, before| {
-            let one = g.from_ns - before.to_ns <= wide;
+            let one = i128::from(g.from_ns) - i128::from(before.to_ns) <= wide;
             if one {
                 before.to_ns = before.to_ns.max(g.to_ns);
                 before.lost += g.lost;
@@ -525,4 +530,19 @@ fn read<R: Row>(
 
 fn read_all<R: Row>(table: &kpat_store::TableFile, f: impl FnMut(R)) -> Result<()> {
     Ok(table.each((0..table.groups()).collect(), f)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a damaged log has them.
+    #[test]
+    fn times_further_apart_than_a_signed_number_tells() {
+        let s = Series::new(i64::MIN, i64::MAX, 400);
+        for (at_ns, bin) in [(i64::MIN, 0), (0, 200), (i64::MAX - 1, 399)] {
+            assert_eq!(s.bin(at_ns), Some(bin));
+            assert!((s.edge(bin)..s.edge(bin + 1)).contains(&at_ns), "{at_ns}");
+        }
+    }
 }

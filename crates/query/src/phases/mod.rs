@@ -189,7 +189,7 @@ impl<'a> Total<'a> {
             missing: missing(store, &self.cutting.marks, (self.seen, &self.used), &cards),
             cards,
             passages: sums.into_iter().map(|(passage, s)| finish(store, passage, s)).collect(),
-            points_only: store.functions.iter().all(|f| f.kind == "tracepoint" || f.name.is_empty()),
+            points_only: store.points_only(),
             open_sums: self.open_sums,
             emulator: emulator(store),
         }

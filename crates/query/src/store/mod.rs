@@ -52,6 +52,11 @@ pub struct Store {
     pub(crate) known: ends::Known,
 }
 
+/// Not a crossing of applications, a place in a program or an event of a radio.
+pub(crate) fn meets_packets(f: &FunctionRow) -> bool {
+    !f.name.is_empty() && !["crossing", "program", "wifi"].contains(&f.kind.as_str())
+}
+
 impl Store {
     pub fn open(dir: &Path) -> Result<Store> {
         let manifest = Manifest::read(dir)?;
@@ -182,6 +187,11 @@ impl Store {
     /// Functions that were probed, in the order of the table.
     pub fn function_names(&self) -> impl Iterator<Item = &str> {
         self.functions.iter().map(|f| f.name.as_str()).filter(|n| !n.is_empty())
+    }
+
+    /// No function was recorded, only tracepoints.
+    pub fn points_only(&self) -> bool {
+        self.functions.iter().filter(|f| meets_packets(f)).all(|f| f.kind == "tracepoint")
     }
 
     /// The function of that name, or an error with the nearest name.

@@ -203,7 +203,7 @@ pub fn time(store: &Store, question: &TimeQuestion, progress: Parts<'_>) -> Resu
         run_cost,
         subtracted: question.subtract_cost && per_run.is_some(),
         pauses: store.manifest.log.pauses,
-        points_only: store.functions.iter().all(|f| f.kind == "tracepoint" || f.name.is_empty()),
+        points_only: store.points_only(),
     })
 }
 

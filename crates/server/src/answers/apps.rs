@@ -169,6 +169,10 @@ answers! {
         first: Option<String>,
         stages: Vec<WhyStage>,
         writes: u64,
+        /// How long the slowest of them took; null: none is known.
+        slowest: Option<Ns>,
+        /// The packet with its last byte, in the log of the device that wrote; null: not known, or no packets.
+        slowest_packet: Option<i64>,
         lost: u64,
     }
     WhyStage {

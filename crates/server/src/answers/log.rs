@@ -191,6 +191,9 @@ answers! {
         reason: String,
         /// So long before `t` it may have happened; null: `t` is the moment.
         within: Option<Ns>,
+        /// Whose task was current, and its number.
+        process: Option<String>,
+        pid: Option<i32>,
     }
     /// /api/complete?text=&at=
     Completion {

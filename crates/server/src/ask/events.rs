@@ -31,6 +31,11 @@ pub fn events(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Events> {
                 t: Ns(e.event.at_ns.saturating_sub(start)),
                 kind: event_kind(e.event.kind),
                 packet: e.event.packet_id,
+                process: e.event.pid.and_then(|pid| {
+                    let known = ask.log.store.process(pid, e.event.at_ns);
+                    known.map(|p| p.comm.clone()).or((pid == 0).then(|| "idle".to_owned()))
+                }),
+                pid: e.event.pid,
                 cpu: e.event.cpu,
                 words: e.what(),
                 place: e.place,

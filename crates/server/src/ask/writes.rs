@@ -69,6 +69,8 @@ pub fn why(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketWhy> {
             })
             .collect(),
         writes: w.writes(),
+        slowest: w.slowest.first().map(|l| Ns(l.to_ns.saturating_sub(l.from_ns))),
+        slowest_packet: w.slowest.first().and_then(|l| l.packet),
         lost: w.lost,
     };
     Ok(SocketWhy { why: found.as_ref().map(reasons) })

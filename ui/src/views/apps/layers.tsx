@@ -113,7 +113,7 @@ export function AtEachLayer({ data }: { data: SocketDetail }): JSX.Element {
     `IPv${data.version}`,
     data.congestion && `congestion control ${data.congestion}`,
     data.line.pid !== null && `first used by thread ${data.line.pid}`,
-    data.error && `ended by ${data.error}`,
+    data.error && `ended: ${data.error}`,
     data.cgroup !== null && `cgroup ${data.cgroup}`,
     data.netns !== null && `network namespace ${data.netns}`,
   ].filter((f): f is string => !!f);

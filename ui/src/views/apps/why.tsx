@@ -63,6 +63,9 @@ export function WhySlow({ data, stream }: { data: SocketWhy; stream: boolean }):
       <p class="muted">
         {span(of.whole)} from {of.stages.some((s) => s.stage === "handshake") ? "when it began to connect" : "the first write"} until the last of {many(of.writes, "write")} of <End socket={of.socket} device={of.device} /> was over; each moment counts once, divided among the writes then under way.
         {of.peer !== null && <> What it wrote was read by <End socket={of.peer} device={of.peer_device} />.</>}
+        {of.slowest !== null && ` The slowest took ${span(of.slowest)}`}
+        {of.slowest !== null && of.slowest_packet !== null && <>; {stream ? "its last byte is in" : "it is"} <a href={writePlace({ ...START, view: "packet", packet: of.slowest_packet, device: of.device })}>packet {of.slowest_packet}</a></>}
+        {of.slowest !== null && "."}
         {of.clock !== null && ` The peer's clock is another kernel's: related by what the two sent each other, ± ${span(of.clock)}, by which the way between them may be shorter or longer.`}
         {of.peer === null && stream && " The other end is not in this log: driver, wire, the peer's stack and its application are one, until the acknowledgement."}
         {of.peer === null && !stream && " No socket of this log is known to have read it."}

@@ -30,17 +30,18 @@ const DRAWN = 4000;
 const BINS = 240;
 
 /** As wide as this, a table has room for reason and words side by side. */
-const BOTH = 860;
+const BOTH = 1100;
 const reasonAndWords = (r: Event): string => [...new Set([r.reason, r.words])].filter(Boolean).join(": ");
 
 const COLUMNS: Column<Event>[] = [
   { key: "t", title: "Time s", width: 96, align: "right", draw: (r) => moment(r.t), hint: (r) => `${clockAt(r.t, true) ?? "time of day not known"} UTC` },
   { key: "kind", title: "Kind", width: 130, draw: (r) => seen(r.kind) },
   { key: "packet", title: "Packet", width: 72, align: "right", draw: (r) => (r.packet === null ? <span class="none">{NONE}</span> : <span class="link">{r.packet}</span>) },
-  { key: "reason", title: "Reason", width: 200, from: BOTH, draw: (r) => seen(r.reason), hint: (r) => r.reason },
-  { key: "place", title: "Place", words: "Function, or device", width: 200, from: 860, draw: (r) => <span class="mono">{seen(r.place)}</span>, hint: (r) => r.place },
+  { key: "reason", title: "Reason", width: 150, from: BOTH, draw: (r) => seen(r.reason), hint: (r) => r.reason },
+  { key: "place", title: "Place", words: "Function, or device", width: 170, from: 860, draw: (r) => <span class="mono">{seen(r.place)}</span>, hint: (r) => r.place },
   { key: "what", title: "What", below: BOTH, draw: (r) => seen(reasonAndWords(r)), hint: reasonAndWords },
   { key: "words", title: "What", from: BOTH, draw: (r) => (r.words === r.reason ? "" : seen(r.words)), hint: (r) => r.words },
+  { key: "process", title: "Process", words: "Whose task was current", width: 130, from: 700, draw: (r) => (r.pid === null ? NONE : `${r.process === null ? "" : seen(r.process)} ${r.pid || ""}`), hint: (r) => r.process ?? undefined },
   { key: "cpu", title: "CPU", width: 52, align: "right", from: 600, draw: (r) => (r.cpu ?? NONE) },
   { key: "within", title: "Up to earlier", words: "Read at this time; it happened at most so long before", width: 104, align: "right", from: 900, draw: (r) => (r.within === null ? NONE : span(r.within)) },
 ];

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import type { Event } from "../../api/types.ts";
 import { marks } from "./model.ts";
 
-const event = (t: number, kind: string, reason = "", place = ""): Event => ({ t, kind, packet: null, cpu: 0, words: "", place, reason, within: null });
+const event = (t: number, kind: string, reason = "", place = ""): Event => ({ t, kind, packet: null, cpu: 0, words: "", place, reason, within: null, process: null, pid: null });
 
 test("events near each other share a mark, kinds do not", () => {
   const found = marks([event(30, "drop"), event(0, "drop"), event(2, "drop"), event(1, "link"), event(9, "other")], ["drop", "link"], (t) => t, 5);

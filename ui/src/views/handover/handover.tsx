@@ -2,8 +2,10 @@
 
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
+import { log } from "../../api/log.ts";
 import { useQuestion } from "../../api/question.ts";
 import type { HandoverDetail, HandoverLine, Handovers } from "../../api/types.ts";
+import { at, go } from "../../base/place.ts";
 import { many, moment, seen, share, span } from "../../base/units.ts";
 import { Share, Span } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
@@ -80,6 +82,9 @@ function Detail({ h }: { h: HandoverDetail }): JSX.Element {
     <div class="handover-detail">
       <h2>Handover {h.line.number}: {seen(h.line.interface)} {h.line.kind}, {h.line.cause}</h2>
       <Facts line={h.line} />
+      {(log.value?.counts.packets ?? 0) > 0 && (
+        <p><button type="button" class="button small" onClick={() => go({ view: "packets", time: [Math.max(0, h.line.from), Math.max(1, h.line.to)] })}>Packets in its time</button></p>
+      )}
       {h.refusals.length > 0 && <p class="muted">Failed attempts: {h.refusals.map(seen).join("; ")}</p>}
       {h.loss !== null && <p class="warning" role="note">{h.loss}</p>}
       {h.marks_left_out > 0 && <p class="muted">{many(h.marks_left_out, "mark")} of its middle not shown</p>}
@@ -133,7 +138,6 @@ function Chosen({ number }: { number: number }): JSX.Element {
 
 function Whole(): JSX.Element {
   const question = useQuestion<Handovers>("handovers");
-  const chosen = useSignal<number | null>(null);
   return (
     <Answer asked={question} what="Looking for handovers">
       {(data) => {
@@ -143,10 +147,10 @@ function Whole(): JSX.Element {
           );
         // The longest is what one looks for.
         const longest = data.rows.reduce((a, b) => (b.to - b.from > a.to - a.from ? b : a));
-        const number = chosen.value ?? longest.number;
+        const number = data.rows.some((h) => h.number === at.handover.value) ? at.handover.value! : longest.number;
         return (
           <Split name="handover" direction="row" start={0.42}
-            first={<List data={data} current={number} choose={(n) => (chosen.value = n)} />}
+            first={<List data={data} current={number} choose={(n) => go({ handover: n })} />}
             second={<Chosen number={number} />} />
         );
       }}

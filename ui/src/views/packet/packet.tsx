@@ -11,7 +11,7 @@ import { at, go } from "../../base/place.ts";
 import { many, seen } from "../../base/units.ts";
 import { Protocol, Span, Verdict, Warning } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
-import { Answer, Empty } from "../../widgets/states.tsx";
+import { Answer, Empty, NoPackets } from "../../widgets/states.tsx";
 import type { View } from "../view.ts";
 import { Calls } from "./calls.tsx";
 import { FramePane } from "./frame.tsx";
@@ -35,8 +35,14 @@ function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
         {(r.if_in || r.if_out) && <div><dt>in → out</dt><dd class="mono">{seen(r.if_in ?? "·")} → {seen(r.if_out ?? "·")}</dd></div>}
         {clockAt(r.t) && <div><dt>seen</dt><dd title={`${clockAt(r.t, true)} UTC`}>{clockAt(r.t)} UTC</dd></div>}
         <div><dt>path</dt><dd><Span ns={r.path_ns} /></dd></div>
-        <div><dt>in functions</dt><dd><Span ns={r.kernel_ns} /></dd></div>
-        <div><dt>calls</dt><dd>{r.calls}</dd></div>
+        {r.calls === 0 && r.points > 0 ? (
+          <div><dt>tracepoints</dt><dd>{r.points}</dd></div>
+        ) : (
+          <>
+            <div><dt>in functions</dt><dd><Span ns={r.kernel_ns} /></dd></div>
+            <div><dt>calls</dt><dd>{r.calls}</dd></div>
+          </>
+        )}
         {packet.process && <div><dt>process</dt><dd>{seen(packet.process.comm)} {packet.process.pid}</dd></div>}
       </dl>
       {dock && (
@@ -118,6 +124,7 @@ export function PacketPane({ dock }: { dock: boolean }): JSX.Element {
   const body = useMemo(() => packet && <Body packet={packet} dock={dock} />, [packet, dock]);
   const frame = at.frame.value;
   if (id === null && frame !== null) return <FramePane id={frame} dock={dock} />;
+  if (id === null && log.value?.counts.packets === 0) return <NoPackets where="" />;
   if (id === null)
     return (
       <Empty title="No packet is chosen">

@@ -20,8 +20,11 @@ import "./packets.css";
 /** A retransmission is a sign beside the number, the reason of a drop stands with the verdict. */
 type Shown = Exclude<PacketColumn, "retransmission" | "drop">;
 
-/** Every column of the row has to be here: by the first of its fields. */
-const shown = (several: boolean): Record<Shown, Omit<Column<PacketRow>, "key">> => ({
+/** No window is as wide: the column is left out. */
+const NEVER = 1e9;
+
+/** Every column of the row has to be here: by the first of its fields. `moments`: only tracepoints were recorded, nothing has calls. */
+const shown = (several: boolean, moments: boolean): Record<Shown, Omit<Column<PacketRow>, "key">> => ({
   id: { title: "No.", words: "Number of the packet in this log; ○ a frame for which no packet was found", width: 82, align: "right", sortable: true,
     draw: (r) => (
       <>
@@ -41,10 +44,10 @@ const shown = (several: boolean): Record<Shown, Omit<Column<PacketRow>, "key">> 
   len: { title: "Length", words: "Bytes", width: 62, align: "right", sortable: true, draw: (r) => count(r.len) },
   info: { title: "Info", draw: (r) => seen(r.info), hint: (r) => r.info },
   path_ns: { title: "Path time", words: "From the first sight of the packet in the kernel to the last", width: 98, align: "right", sortable: true, draw: (r) => <Span ns={r.id === null ? null : r.path_ns} /> },
-  kernel_ns: { title: "In functions", words: "Time in recorded functions", width: 98, align: "right", sortable: true, from: 1500, draw: (r) => <Span ns={r.id === null ? null : r.kernel_ns} /> },
+  kernel_ns: { title: "In functions", words: "Time in recorded functions", width: 98, align: "right", sortable: true, from: moments ? NEVER : 1500, draw: (r) => <Span ns={r.id === null ? null : r.kernel_ns} /> },
   frames: { title: "Frames", words: "Wire frames that were matched to it", width: 62, align: "right", sortable: true, from: 1800, draw: (r) => count(r.frames) },
-  calls: { title: "Calls", width: 60, align: "right", sortable: true, from: 1400, draw: (r) => (r.id === null ? NONE : count(r.calls)) },
-  points: { title: "Points", words: "Tracepoints that it passed", width: 60, align: "right", sortable: true, from: 1900, draw: (r) => (r.id === null ? NONE : count(r.points)) },
+  calls: { title: "Calls", width: 60, align: "right", sortable: true, from: moments ? NEVER : 1400, draw: (r) => (r.id === null ? NONE : count(r.calls)) },
+  points: { title: "Points", words: "Tracepoints that it passed", width: 60, align: "right", sortable: true, from: moments ? 1400 : 1900, draw: (r) => (r.id === null ? NONE : count(r.points)) },
   verdict: { title: "Verdict", words: "What became of it; for a dropped packet the kernel's reason", width: 136, sortable: true, draw: (r) => <Verdict verdict={r.verdict} drop={r.drop} />, hint: (r) => r.drop ?? r.verdict },
   if_in: { title: "In → out", width: 110, from: 1300, draw: (r) => <span class="mono">{r.if_in || r.if_out ? `${seen(r.if_in ?? "·")} → ${seen(r.if_out ?? "·")}` : ""}</span> },
   netns: { title: "Namespace", words: "Network namespace first seen in: its inode number", width: 96, align: "right", sortable: true, from: 2000, draw: (r) => r.netns ?? NONE },
@@ -53,8 +56,8 @@ const shown = (several: boolean): Record<Shown, Omit<Column<PacketRow>, "key">> 
   confidence: { title: "Match", words: "How sure it is that frame and packet are the same data", width: 62, align: "right", sortable: true, draw: (r) => <Sure of={r.confidence} ambiguous={r.ambiguous} /> },
 });
 
-function columns(several: boolean): Column<PacketRow>[] {
-  return Object.entries(shown(several)).map(([key, column]) => ({ key, ...column }));
+function columns(several: boolean, moments: boolean): Column<PacketRow>[] {
+  return Object.entries(shown(several, moments)).map(([key, column]) => ({ key, ...column }));
 }
 
 /** Order of time needs no sorting: it is not asked for. */
@@ -92,7 +95,8 @@ function List(): JSX.Element {
   const awaited = useRef<number | null>(null);
   const several = (log.value?.captures.length ?? 0) > 1;
   const clock = byClock.value;
-  const shownColumns = useMemo(() => columns(several), [several, clock]);
+  const moments = log.value?.mechanism === "tracepoint";
+  const shownColumns = useMemo(() => columns(several, moments), [several, moments, clock]);
   const version = pages.version.value;
   const total = pages.total.value;
 

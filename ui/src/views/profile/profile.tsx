@@ -5,7 +5,7 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { useQuestion } from "../../api/question.ts";
 import type { Flame, Profile, ProfileAnswer, ProfileProcess } from "../../api/types.ts";
-import { go } from "../../base/place.ts";
+import { at, go } from "../../base/place.ts";
 import { count, many, seen, share, span } from "../../base/units.ts";
 import { FlamePicture } from "../../widgets/flame.tsx";
 import { Span } from "../../widgets/marks.tsx";
@@ -22,7 +22,6 @@ const ROWS = 60;
 const CONTEXTS = ["task", "page fault", "softirq", "hardirq"];
 
 /** Kept while other views are looked at. */
-const chosen = signal<number | null>(null);
 const context = signal("");
 const search = signal("");
 
@@ -43,25 +42,48 @@ function Facts({ p }: { p: Profile }): JSX.Element {
   );
 }
 
+interface Heading {
+  title: string;
+  words?: string;
+  of: (x: ProfileProcess) => number;
+}
+
+const HEADINGS: Heading[] = [
+  { title: "Charged", words: "Own time and what was done for it", of: (x) => x.charged },
+  { title: "User", of: (x) => x.user },
+  { title: "System calls", of: (x) => x.kernel },
+  { title: "Page faults", of: (x) => x.faults },
+  { title: "Done for it", words: "In interrupts and kernel threads, whosever time that was", of: (x) => x.served },
+  { title: "Packets", of: (x) => x.packets },
+  { title: "Blocks", of: (x) => x.requests },
+  { title: "Taken from it", words: "Out of its time for others, or for nobody", of: (x) => x.taken },
+  { title: "Ran", words: "How long it was the task that ran: what accounts that charge the interrupted show", of: (x) => x.ran },
+];
+
 function Processes({ p }: { p: Profile }): JSX.Element {
   const all = useSignal(false);
-  const rows = all.value ? p.processes : p.processes.slice(0, FIRST);
+  const by = useSignal(HEADINGS[0]!);
+  const sorted = useMemo(() => [...p.processes].sort((a, b) => by.value.of(b) - by.value.of(a)), [p, by.value]);
+  const rows = all.value ? sorted : sorted.slice(0, FIRST);
+  const choose = (x: ProfileProcess) => go({ process: x.number === at.process.value ? null : x.number });
   return (
     <>
-      <table class="plain wide">
+      <table class="plain wide profile-processes">
         <thead>
           <tr>
             <th>Process</th>
-            <th class="right" title="Own time and what was done for it">Charged</th><th class="right">User</th><th class="right">System calls</th><th class="right">Page faults</th>
-            <th class="right" title="In interrupts and kernel threads, whosever time that was">Done for it</th><th class="right">Packets</th><th class="right">Blocks</th>
-            <th class="right" title="Out of its time for others, or for nobody">Taken from it</th><th class="right" title="How long it was the task that ran: what accounts that charge the interrupted show">Ran</th>
+            {HEADINGS.map((h) => (
+              <th key={h.title} class="right" title={h.words} aria-sort={h === by.value ? "descending" : undefined}>
+                <button type="button" onClick={() => (by.value = h)}>{h.title}{h === by.value && <span aria-hidden="true"> ▾</span>}</button>
+              </th>
+            ))}
           </tr>
         </thead>
         <tbody>
           {rows.map((x) => (
-            <tr key={x.number} class={x.number === chosen.value ? "current" : undefined}>
+            <tr key={x.number} class={x.number === at.process.value ? "current" : undefined}>
               <td title={x.unit ?? x.container ?? undefined}>
-                <button type="button" class="link" aria-pressed={x.number === chosen.value} onClick={() => (chosen.value = x.number === chosen.value ? null : x.number)}>
+                <button type="button" class="link" aria-pressed={x.number === at.process.value} onClick={() => choose(x)}>
                   {x.kernel_thread ? `[${seen(x.name)}]` : seen(x.name || "?")} {idOf(x.number)}
                 </button>
               </td>
@@ -152,14 +174,14 @@ function Functions({ p, one }: { p: Profile; one: ProfileProcess | undefined }):
         </label>
         <label>
           Process{" "}
-          <select value={one?.number ?? ""} onChange={(e) => (chosen.value = e.currentTarget.value === "" ? null : Number(e.currentTarget.value))}>
+          <select value={one?.number ?? ""} onChange={(e) => go({ process: e.currentTarget.value === "" ? null : Number(e.currentTarget.value) })}>
             <option value="">all</option>
             {p.processes.slice(0, ROWS).map((x) => <option key={x.number} value={x.number}>{seen(x.name || "?")} {idOf(x.number)}</option>)}
           </select>
         </label>
         <input type="search" placeholder="Find a function" aria-label="Find a function" value={search.value} onInput={(e) => (search.value = e.currentTarget.value)} />
         {one?.where_packets && <button type="button" class="button small" onClick={() => go({ where: one.where_packets!, view: "packets" })}>Its packets</button>}
-        {one && <button type="button" class="button small" onClick={() => (chosen.value = null)}>All processes</button>}
+        {one && <button type="button" class="button small" onClick={() => go({ process: null })}>All processes</button>}
       </div>
       {p.samples ? (
         <>
@@ -183,7 +205,7 @@ function Whole(): JSX.Element {
     <Answer asked={question} what="Adding up the profile">
       {({ profile: p }) => {
         if (!p) return <Empty title="No profile">This log does not say whom the CPUs worked for: record with -p profile.</Empty>;
-        const one = p.processes.find((x) => x.number === chosen.value);
+        const one = p.processes.find((x) => x.number === at.process.value);
         return (
           <Split name="profile" direction="row" start={0.56}
             first={<div class="profile-left"><Facts p={p} /><Processes p={p} /><WhoseTime p={p} /><Clients p={p} /></div>}

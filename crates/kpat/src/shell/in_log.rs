@@ -1,0 +1,100 @@
+//! What TAB finds in the log that is named on the line: its functions, captures, sockets, processes and handovers.
+
+use super::complete::{MOST, Named};
+use kpat_query::Store;
+use kpat_query::handover::Asked;
+use kpat_store::tables::{
+    LINK_EVENT, PACKET, PROCESS, ProcessRow, SOCKET, SYMBOL, SocketRow, SymbolRow, WIFI_EVENT,
+};
+use kpat_store::{Manifest, Row, Table, TableFile};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Above it nobody waits at a prompt until its flows are read.
+const MOST_PACKETS: u64 = 200_000;
+
+/// The integrated log that was named already.
+fn log() -> Option<PathBuf> {
+    let is_log = |w: &OsString| Path::new(w).join("manifest.json").is_file();
+    std::env::args_os().skip(1).find(is_log).map(PathBuf::from)
+}
+
+fn store() -> Option<Store> {
+    Store::open(&log()?).ok()
+}
+
+fn rows<R: Row>(table: &'static Table, f: impl FnMut(R)) {
+    let file = log().and_then(|dir| TableFile::open(&dir, table).ok());
+    // What is damaged is not offered.
+    let _ = file.map(|file| file.each((0..file.groups()).collect(), f));
+}
+
+pub fn functions() -> Vec<Named> {
+    let Some(store) = store() else { return Vec::new() };
+    let mut names: Vec<Named> = store.function_names().map(|n| (n.to_owned(), String::new())).collect();
+    names.sort();
+    names
+}
+
+/// Functions of the kernel that stacks of its samples have.
+pub fn sampled() -> Vec<Named> {
+    let mut names = BTreeSet::new();
+    rows(&SYMBOL, |r: SymbolRow| _ = names.insert(r.text.split('+').next().unwrap_or_default().to_owned()));
+    names.into_iter().map(|n| (n, String::new())).collect()
+}
+
+pub fn captures() -> Vec<Named> {
+    let manifest = log().and_then(|p| Manifest::read(&p).ok());
+    let sources = manifest.map(|m| m.sources).unwrap_or_default();
+    sources.into_iter().filter(|s| s.role == "capture").map(|s| (s.name, String::new())).collect()
+}
+
+/// Those that moved most first.
+pub fn sockets() -> Vec<Named> {
+    let mut found: Vec<SocketRow> = Vec::new();
+    rows(&SOCKET, |r: SocketRow| found.push(r));
+    found.sort_by_key(|s| std::cmp::Reverse(s.sent_bytes.saturating_add(s.received_bytes)));
+    found.truncate(MOST);
+    let end = |addr: &Option<String>, port: i32| format!("{}:{port}", addr.as_deref().unwrap_or("*"));
+    let about =
+        |s: &SocketRow| format!("{} > {}", end(&s.local_addr, s.local_port), end(&s.peer_addr, s.peer_port));
+    found.iter().map(|s| (s.socket_id.to_string(), about(s))).collect()
+}
+
+/// Each process of the log, by number, with the name that it took last.
+fn named_processes() -> BTreeMap<i32, String> {
+    let mut found = BTreeMap::new();
+    rows(&PROCESS, |r: ProcessRow| {
+        if r.pid == r.tgid {
+            found.insert(r.tgid, r.comm);
+        } else {
+            found.entry(r.tgid).or_insert(r.comm);
+        }
+    });
+    found
+}
+
+pub fn processes() -> Vec<Named> {
+    named_processes().into_iter().map(|(pid, comm)| (pid.to_string(), comm)).collect()
+}
+
+pub fn names_of_processes() -> Vec<Named> {
+    let names: BTreeSet<String> = named_processes().into_values().collect();
+    names.into_iter().map(|n| (n, String::new())).collect()
+}
+
+pub fn handovers() -> Vec<Named> {
+    let Some(store) = store() else { return Vec::new() };
+    let manifest = log().and_then(|dir| Manifest::read(&dir).ok());
+    let count = |table: &Table| {
+        let tables = manifest.iter().flat_map(|m| &m.tables);
+        tables.filter(|t| t.table == table.name).map(|t| t.rows).sum::<u64>()
+    };
+    if count(&WIFI_EVENT) + count(&LINK_EVENT) == 0 || count(&PACKET) > MOST_PACKETS {
+        return Vec::new();
+    }
+    let Ok(found) = store.handovers(&Asked::default(), &mut |_, _| true) else { return Vec::new() };
+    let about = |h: &kpat_query::handover::Handover| format!("{} {}", h.interface, h.kind.label());
+    found.handovers.iter().map(|h| (h.number.to_string(), about(h))).collect()
+}
