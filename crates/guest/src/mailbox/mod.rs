@@ -5,6 +5,7 @@
 //! [`region`] and [`host`] the other end.
 
 pub mod code;
+mod device;
 mod entries;
 pub mod gate;
 pub mod host;

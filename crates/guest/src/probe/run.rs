@@ -156,6 +156,7 @@ impl<'h> Probes<'h> {
     /// A stop counts if it lasts from one look to the next: those for putting in and taking out probes, at the start or because a handler asked for
     /// it, are over by then.
     fn look(&mut self) -> Result<Option<Ended>> {
+        self.look_aside()?;
         let before = self.stands;
         loop {
             let event = match self.guest.qmp().event(Duration::ZERO) {
@@ -208,6 +209,12 @@ impl<'h> Probes<'h> {
             self.host.answer(taken, Answer::GoOn, &registers);
             return Ok(());
         };
+        if let Does::Watch(what) = probe.does {
+            let after = probe.after;
+            let done = self.seen(what, after, taken);
+            self.host.answer(taken, Answer::GoOn, &registers);
+            return done;
+        }
         let (of, after, entry) = (probe.of, probe.after, probe.entry);
         let known = probe.instances.contains(&taken.instance);
         let mut none = Vec::new();
