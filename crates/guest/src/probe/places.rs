@@ -87,6 +87,10 @@ pub fn site(memory: &Memory, own: Code, names: &dyn Names, address: u64) -> Resu
             return Err(refuse(why.into()));
         }
     }
+    // Variables have names, too.
+    if !memory.translate(address)?.executable {
+        return Err(refuse("that is no code: the kernel cannot execute it".into()));
+    }
     // Decoded from the function's beginning, the address has to come up.
     let mut code = vec![0; (address - start).min(1 << 16) as usize + 15];
     if own(start, &mut code).is_err() {
@@ -98,10 +102,6 @@ pub fn site(memory: &Memory, own: Code, names: &dyn Names, address: u64) -> Resu
     let displaced =
         Displaced::decode(address, &code[(address - start) as usize..]).map_err(|e| refuse(e.to_string()))?;
     let touched = (address, displaced.next());
-    // Variables have names, too.
-    if !memory.translate(address)?.executable || !memory.translate(displaced.next() - 1)?.executable {
-        return Err(refuse("that is no code: the kernel cannot execute it".into()));
-    }
     if let Some(before) = own_breakpoint(start, &code, address) {
         return Err(refuse(format!(
             "the guest has a breakpoint of its own {before} bytes before it, and may replace what is behind that by a jump"

@@ -83,6 +83,8 @@ impl Displaced {
         if odd
             || instruction.is_privileged()
                 && matches!(instruction.code(), Code::Sysretq | Code::Iretq | Code::Swapgs | Code::Hlt)
+            // Behind `sti`, whose interrupt must not come before it.
+            || matches!(instruction.mnemonic(), Mnemonic::Mwait | Mnemonic::Mwaitx)
         {
             return Err(Unfit::Immovable(name(&instruction)));
         }
@@ -267,6 +269,7 @@ mod tests {
             (&[0xff, 0x54, 0x24, 0x08], "call"),
             (&[0xe2, 0x10], "loop"),
             (&[0xfb], "sti"),
+            (&[0x0f, 0x01, 0xc9], "mwait"),
             (&[0x8e, 0xd0], "mov"),
         ] {
             assert_eq!(
