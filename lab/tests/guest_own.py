@@ -132,6 +132,28 @@ class GuestOwn(unittest.TestCase):
         self.guest.ask(f"ftrace {function}"), self.guest.ask("open 40")
         self.assertIn(self.guest.number("ftrace off"), range(40, 46))
 
+    def test_calls_that_end_with_their_thread_are_in_nobodys_way(self):
+        # The signal ends the process within the function. With four such calls open there is no room for a fifth, until it is seen that those threads have ended.
+        script = f'''
+import kpat_guest
+seen = []
+with kpat_guest.Guest({self.guest.qmp!r}) as g:
+    g.xrp("get_signal", lambda hit: seen.append(hit.pid()), maxactive=4)
+    g.xp("__x64_sys_unlink", lambda hit: g.stop())
+    print("waiting", flush=True)
+    g.loop()
+    print(len(seen), len(set(seen)))
+'''
+        p = subprocess.Popen([sys.executable, "-B", "-c", script], env=library(self.kpat), stdout=subprocess.PIPE, text=True)
+        self.assertEqual("waiting\n", p.stdout.readline())
+        for _ in range(13):
+            self.assertEqual(5, self.guest.number("trap"))
+            self.guest.ask("sleep 150")
+        self.guest.ask("unlink 1")
+        out, _ = p.communicate(timeout=60)
+        # All but the fifth and the tenth.
+        self.assertEqual("11 11\n", out)
+
     def test_what_is_no_code_or_is_written_anew_is_refused(self):
         static_call = "__SCT__might_resched" if len(self.guest.ask("syms __SCT__might_resched")) > 1 else "__SCT__cond_resched"
         before = monitor(self.control, f"x /8xb 0x{self.guest.ask('syms init_task')[0].split()[0]}")

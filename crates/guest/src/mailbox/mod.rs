@@ -15,7 +15,7 @@ pub mod layout;
 mod patience;
 mod quiet;
 pub mod region;
-mod returns;
+pub(crate) mod returns;
 pub mod skb;
 mod skb_code;
 pub mod stub;

@@ -32,6 +32,9 @@ pub(crate) enum Watch {
     Arms,
 }
 
+/// Where a probe's own code leaves it, and the jump that is to be there.
+type Exit = (u64, [u8; 5]);
+
 /// Probes that are not in the guest's code for a while, or not any more.
 #[derive(Default)]
 pub(super) struct Aside {
@@ -204,18 +207,13 @@ impl<'h> Probes<'h> {
     }
 
     /// What to put in where the guest may have changed its code, and how the probe's own code then goes on. `None`: the place is the guest's.
-    fn once_more(
-        &mut self,
-        address: u64,
-        was: &[u8],
-        is: Vec<u8>,
-    ) -> Option<(Change, Option<(u64, [u8; 5])>)> {
+    fn once_more(&mut self, address: u64, was: &[u8], is: Vec<u8>) -> Option<(Change, Option<Exit>)> {
         let mut now = vec![0; was.len()];
         self.guest.memory().read(address, &mut now).ok()?;
         if now == was {
             let own = |from, to: &mut [u8]| self.installed.code(from, to);
             let near = places::has_breakpoint_before(&own, self.names.as_ref(), address);
-            return (!near).then(|| (Change::Patched { address, was: now, is }, None));
+            return (!near).then_some((Change::Patched { address, was: now, is }, None));
         }
         let exit = self.probes.iter().find(|p| p.live && p.address == address)?.exit?;
         let (displaced, at_entry) = self.site(address).ok()?;

@@ -195,6 +195,10 @@ pub struct Probes<'h> {
     stopped: Arc<AtomicBool>,
     stands: run::Stands,
     aside: aside::Aside,
+    /// By number: calls beyond those that may be open, at the last look.
+    beyond: std::collections::HashMap<usize, u64>,
+    /// Calls whose threads ended within them.
+    never_returned: std::collections::HashMap<Handle, u64>,
     /// Called by the loop with what happens to the guest as a whole: it is stopped, goes on, is being moved. Not for stops of the probes' own.
     pub news: Option<News<'h>>,
     pub recovered: Recovered,
@@ -253,6 +257,8 @@ impl<'h> Probes<'h> {
             stopped: Arc::new(AtomicBool::new(false)),
             stands: run::Stands::default(),
             aside: aside::Aside::default(),
+            beyond: Default::default(),
+            never_returned: Default::default(),
             news: None,
             recovered,
             tsc_hz,
@@ -463,7 +469,9 @@ impl<'h> Probes<'h> {
     /// What became of a probe's hits; of one with two parts both together. Before and after an instruction is one hit, of which each part may be missed.
     pub fn counts(&self, probe: Handle) -> Counts {
         let parts = self.probes.iter().enumerate().filter(|(_, p)| p.of == probe && p.of.0 != 0);
-        parts.fold(Counts::default(), |a, (id, part)| {
+        let begun =
+            Counts { no_return: self.never_returned.get(&probe).copied().unwrap_or(0), ..Counts::default() };
+        parts.fold(begun, |a, (id, part)| {
             let b = self.host.counts(id);
             let again = part.after && part.instances.is_empty();
             Counts {

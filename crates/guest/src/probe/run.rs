@@ -4,6 +4,7 @@ use super::apart::Apart;
 use super::*;
 use crate::life::Life;
 use crate::mailbox::host::{Answer, Taken};
+use crate::mailbox::returns::free_ended;
 
 /// How often the guest's end is looked for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -157,6 +158,7 @@ impl<'h> Probes<'h> {
     /// it, are over by then.
     fn look(&mut self) -> Result<Option<Ended>> {
         self.look_aside()?;
+        self.free_ended();
         let before = self.stands;
         loop {
             let event = match self.guest.qmp().event(Duration::ZERO) {
@@ -194,6 +196,17 @@ impl<'h> Probes<'h> {
             self.report(&Life::Stop);
         }
         Ok(None)
+    }
+
+    /// Where calls found no room, that of those is free again whose threads have ended within the function.
+    fn free_ended(&mut self) {
+        for (id, probe) in self.probes.iter().enumerate().filter(|(_, p)| p.live && p.entry) {
+            let now = self.host.counts(id).no_return;
+            if self.beyond.insert(id, now).unwrap_or(0) != now {
+                let count = free_ended(&self.guest, &self.installed.region, probe.instances.clone());
+                *self.never_returned.entry(probe.of).or_default() += count;
+            }
+        }
     }
 
     fn report(&mut self, life: &Life) {
