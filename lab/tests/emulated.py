@@ -95,10 +95,13 @@ class OnConsole(Emulated):
 
     def wait_ready(self) -> None:
         self.console, self.read, self.all = socket.socket(socket.AF_UNIX), b"", []
-        for _ in range(100):
+        # It is there as soon as QEMU runs, which on a busy machine takes its time.
+        for _ in range(1200):
             with contextlib.suppress(OSError):
                 self.console.connect(f"{self.path}/console")
                 break
+            if self.process.poll() is not None:
+                raise Ended(self.all)
             time.sleep(0.05)
         self.until(lambda line: line.endswith(self.READY), self.PATIENCE)
 

@@ -170,6 +170,20 @@ class GuestLife(unittest.TestCase):
         self.assertEqual(1, len(p.ended()))
         self.assertEqual(0, p.process.returncode, p.errors)
 
+    def test_a_guest_of_another_machine_gets_the_memory_behind_a_port_or_has_it_from_its_start(self):
+        memory = ("-object", "memory-backend-memfd,id=kpat-memory,size=8M,share=on", "-device", "ivshmem-plain,memdev=kpat-memory")
+        port = ("-device", "pcie-root-port,id=port1,chassis=1,slot=1,pref64-reserve=32M")
+        for more, stays in ((port, 0), (memory, 1)):
+            guest = Caller(self.SERIES, self.SMP, options=("-no-reboot", "-machine", "q35", *more))
+            self.addCleanup(guest.close)
+            for calls in (500, 700):
+                p = Watched(self.kpat, guest, "__x64_sys_getppid ret")
+                self.assertEqual(calls, guest.number(f"getppid {calls}"))
+                p.process.send_signal(signal.SIGINT)
+                self.assertEqual([calls], [c["hits"] + c["lost"] for c in p.ended()])
+                self.assertEqual((0, stays), (p.process.returncode, monitor(guest.qmp, "info mtree -f").count("kpat-memory") and 1), p.errors)
+            guest.close()
+
     def test_wrong_places_are_refused_with_the_reason(self):
         guest = self.guest("-no-reboot")
         before = monitor(self.control, "info mtree -f")

@@ -87,6 +87,82 @@ class GuestOwn(unittest.TestCase):
                          [e for e in p.errors if "probes are in" not in e])
         self.assertEqual(before, byte())
 
+    def test_the_guests_tracer_and_breakpoints_go_where_probes_are(self):
+        """What it sees is what its own counters say, the probes see it, too, and its code is its own afterwards."""
+        function = "do_sys_openat2"
+        # Its own code as it is without anybody's probe: the same bytes at each end.
+        address = int(self.guest.ask(f"syms {function}")[0].split()[0], 16)
+        code = lambda: monitor(self.control, f"x /192xb {address:#x}")
+        inside = [(at, size, words) for at, size, words in instructions(self.guest, function, 192) if at > 8]
+        jump = next(at for at, size, words in inside if size >= 5 and words.startswith(("mov", "lea", "sub", "and", "cmp")))
+        before = code()
+        p = Watched(self.kpat, self.guest, f"{function} arg2:str ret if pid==1", "__x64_sys_getppid count")
+        for tracer in (f"ftrace {function}", f"kprobe {function}") * 2:
+            self.guest.ask("open 3"), self.guest.ask(tracer), self.guest.ask("open 40")
+            # And what the program itself opened, to switch that off.
+            self.assertIn(self.guest.number(f"{tracer.split()[0]} off"), range(40, 46))
+        # Every function's, in hundreds of steps, and the graph of calls.
+        for tracer in ("function", "nop", "function_graph", "nop"):
+            self.put("set_ftrace_filter", "do_*"), self.put("current_tracer", tracer), self.guest.ask("open 20")
+        self.assertEqual(300, self.guest.number("getppid 300"))
+        p.process.send_signal(signal.SIGINT)
+        counts = p.ended()
+        opened = [e["values"]["arg2"] for e in p.entries()]
+        # All: none was made while the tracer was switched on or off.
+        self.assertEqual([12] * 3 + [8] * 17, [opened.count(f"/f{n}") for n in range(20)])
+        self.assertEqual([300], [c["hits"] for c in counts if "getppid" in c["probe"]])
+        self.assertEqual((before, []), (code(), [e for e in p.errors if "probes are in" not in e]))
+        # A breakpoint of its own upon a jump of ours, taken away after ours; and where the tool is killed before it could see it come.
+        for killed in (False, True):
+            p = Watched(self.kpat, self.guest, f"{function}+{jump:#x} count")
+            if killed:
+                p.process.kill()
+                p.process.wait(20)
+            self.guest.ask(f"kprobe {function}+{jump}"), self.guest.ask("open 10")
+            p.process.send_signal(signal.SIGINT)
+            p.ended()
+            # What the next command finds stays as long as the guest's breakpoint does.
+            Probing(self.kpat, self.guest, "__x64_sys_getppid count").end()
+            self.guest.ask("open 10")
+            self.assertIn(self.guest.number("kprobe off"), range(20, 26))
+            self.guest.ask("open 10")
+            Probing(self.kpat, self.guest, "__x64_sys_getppid count").end()
+            self.assertEqual(before, code(), killed)
+        # With all that its tracer works as before: its kernel has not given it up.
+        self.guest.ask(f"ftrace {function}"), self.guest.ask("open 40")
+        self.assertIn(self.guest.number("ftrace off"), range(40, 46))
+
+    def test_calls_that_end_with_their_thread_are_in_nobodys_way(self):
+        # The signal ends the process within the function. With four such calls open there is no room for a fifth, until it is seen that those threads have ended.
+        script = f'''
+import kpat_guest
+seen = []
+with kpat_guest.Guest({self.guest.qmp!r}) as g:
+    g.xrp("get_signal", lambda hit: seen.append(hit.pid()), maxactive=4)
+    g.xp("__x64_sys_unlink", lambda hit: g.stop())
+    print("waiting", flush=True)
+    g.loop()
+    print(len(seen), len(set(seen)))
+'''
+        p = subprocess.Popen([sys.executable, "-B", "-c", script], env=library(self.kpat), stdout=subprocess.PIPE, text=True)
+        self.assertEqual("waiting\n", p.stdout.readline())
+        for _ in range(13):
+            self.assertEqual(5, self.guest.number("trap"))
+            self.guest.ask("sleep 150")
+        self.guest.ask("unlink 1")
+        out, _ = p.communicate(timeout=60)
+        # All but the fifth and the tenth.
+        self.assertEqual("11 11\n", out)
+
+    def test_what_is_no_code_or_is_written_anew_is_refused(self):
+        static_call = "__SCT__might_resched" if len(self.guest.ask("syms __SCT__might_resched")) > 1 else "__SCT__cond_resched"
+        before = monitor(self.control, f"x /8xb 0x{self.guest.ask('syms init_task')[0].split()[0]}")
+        for place, words in {"init_task": "no code", "jiffies_64": "no code", "sys_call_table": "no code", static_call: "changes the target of a jump", "ftrace_caller+0x8": "copies for its tracer",
+                             "ftrace_regs_caller+0x8": "copies for its tracer", "secondary_startup_64": "before it has the kernel's own tables"}.items():
+            r = subprocess.run([self.kpat, "guest", "probe", self.guest.qmp, f"{place} count", "--for", "1"], capture_output=True, text=True, timeout=60)
+            self.assertEqual((1, True), (r.returncode, words in r.stderr), (place, r.stderr))
+        self.assertEqual(before, monitor(self.control, f"x /8xb 0x{self.guest.ask('syms init_task')[0].split()[0]}"))
+
     def test_places_that_a_module_rewrites_are_refused(self):
         self.assertEqual(1, self.guest.number("tun 1"))
         file = self.guest.path / "tun.ko"

@@ -215,7 +215,8 @@ class Guest:
 
     def stop(self):
         """Ends the loop: in a handler, a signal's handler or another thread."""
-        self.library.stop(self.pointer)
+        if self.pointer:
+            self.library.stop(self.pointer)
 
     def read(self, address, size):
         to = ctypes.create_string_buffer(size)

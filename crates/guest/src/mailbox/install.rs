@@ -5,25 +5,20 @@
 //! that maps the kernel's code: within the reach of a jump. Code is written through QEMU's debugger interface with the guest stopped, because only that
 //! makes an emulator forget what it made of the bytes before.
 
+use super::device::{number, plug, runs, unplug, wait_for_address};
 use super::entries::{ENTRY, find_entries, is_beside, is_mapped, kernel_code};
 use super::gate::{self, Descriptor, Places};
 use super::journal::{Change, Journal};
 use super::layout::*;
-use super::patience::Patience;
 use super::region::Region;
 use crate::error::{Error, Result};
 use crate::gdb::Gdb;
 use crate::guest::Guest;
+use crate::probe::aside::WATCHED;
 use crate::symbols::Symbols;
-use serde_json::json;
-use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::MetadataExt;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How long a guest may take, of its own time, to give a new device an address, or to let one go.
-const PLUG: Duration = Duration::from_secs(5);
 
 pub struct Installed {
     pub guest: Arc<Guest>,
@@ -33,6 +28,8 @@ pub struct Installed {
     number: u32,
     entries: u64,
     patched: Vec<Change>,
+    /// What the list of changes has last of each address.
+    listed: HashMap<u64, Change>,
     physical: u64,
     gate: Option<Gate>,
     /// Of an earlier tool, what could not be undone.
@@ -75,12 +72,11 @@ impl Installed {
         if !left.is_empty() {
             guest.memory().refresh(guest.qmp())?;
             recovered = undo(&guest, &left)?;
-            let code = |c: &Change| matches!(c, Change::Patched { .. });
             let rest = remove(&guest, &left);
-            left.retain(|c| rest.is_some() && !code(c));
+            left.retain(|c| rest.is_some() && stays(&guest, c));
         }
         journal.restart(&left)?;
-        let number = unused();
+        let number = number(&guest)?;
         journal.add(&Change::Device { number })?;
         let region = Arc::new(plug(&guest, number)?);
         region.clear();
@@ -102,6 +98,7 @@ impl Installed {
                 number,
                 entries,
                 patched: Vec::new(),
+                listed: HashMap::new(),
                 physical,
                 gate: None,
                 left,
@@ -155,9 +152,7 @@ impl Installed {
         if let Some(gate) = self.gate_for(&changes) {
             changes.insert(0, gate);
         }
-        for change in &changes {
-            self.journal.add(change)?;
-        }
+        self.list(&changes)?;
         let mut gdb = self.guest.gdb()?;
         for change in &changes {
             if let Change::Patched { address, was, .. } = change
@@ -177,6 +172,66 @@ impl Installed {
         gdb.detach()?;
         self.patched.extend(changes);
         Ok(())
+    }
+
+    /// Writes changes down, before they are made.
+    fn list(&mut self, changes: &[Change]) -> Result<()> {
+        for change in changes {
+            match change {
+                Change::Patched { address, .. } if self.listed.get(address) == Some(change) => {}
+                Change::Patched { address, .. } => {
+                    self.journal.add(change)?;
+                    self.listed.insert(*address, change.clone());
+                }
+                _ => self.journal.add(change)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the guest its own code back for a while, but for places that stay: what was taken out.
+    pub fn aside(&mut self, stays: impl Fn(u64) -> bool) -> Result<Vec<Change>> {
+        let gate = self.gate.as_ref().map(|g| g.descriptor.address);
+        let (back, stay): (Vec<Change>, Vec<Change>) = std::mem::take(&mut self.patched).into_iter().partition(
+            |c| matches!(c, Change::Patched { address, is, .. } if Some(*address) != gate && !stays(*address) && holds(&self.guest, *address, is)),
+        );
+        self.patched = stay;
+        self.give_back(&back)?;
+        Ok(back)
+    }
+
+    fn give_back(&self, changes: &[Change]) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let known = known(&self.guest, changes);
+        let mut gdb = self.guest.gdb()?;
+        restore(&self.guest, &mut gdb, known, changes)?;
+        gdb.detach()
+    }
+
+    /// Puts in again what was aside, and writes into the probes' own code. Places at which the guest now has something else are left to it.
+    pub fn again(&mut self, changes: Vec<Change>, own: &[(u64, [u8; 5])]) -> Result<Vec<u64>> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.list(&changes)?;
+        let mut left = Vec::new();
+        let mut gdb = self.guest.gdb()?;
+        for (address, code) in own {
+            write_code(&self.guest, &mut gdb, *address, code)?;
+        }
+        for change in changes {
+            let Change::Patched { address, was, is } = &change else { continue };
+            if holds(&self.guest, *address, was) {
+                write_code(&self.guest, &mut gdb, *address, is)?;
+                self.patched.push(change);
+            } else {
+                left.push(*address);
+            }
+        }
+        gdb.detach()?;
+        Ok(left)
     }
 
     /// The guest's own code, also where probes are in it.
@@ -212,12 +267,7 @@ impl Installed {
             .into_iter()
             .partition(|c| matches!(c, Change::Patched { address, .. } if addresses.contains(address)));
         self.patched = stay;
-        if !back.is_empty() {
-            let known = known(&self.guest, &back);
-            let mut gdb = self.guest.gdb()?;
-            restore(&self.guest, &mut gdb, known, &back)?;
-            gdb.detach()?;
-        }
+        self.give_back(&back)?;
         addresses.iter().for_each(|a| self.leave(*a));
         Ok(())
     }
@@ -271,7 +321,7 @@ impl Installed {
         if rest.is_none() {
             self.region.discard();
         } else {
-            still.extend(all.into_iter().filter(|c| !matches!(c, Change::Patched { .. })));
+            still.extend(all.into_iter().filter(|c| stays(&self.guest, c)));
         }
         self.journal.restart(&still)?;
         Ok(rest)
@@ -282,85 +332,6 @@ impl Drop for Installed {
     fn drop(&mut self) {
         // Who wants to know of an error calls `remove`.
         let _ = self.take_out();
-    }
-}
-
-fn names(number: u32) -> (String, String) {
-    (format!("kpat-memory-{number}"), format!("kpat-device-{number}"))
-}
-
-/// A number that no device of ours in this guest ever had. QEMU remembers the names of memory whose device is gone, and aborts,
-/// guest and all, when a name comes again at the same place.
-fn unused() -> u32 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    // Changes every 4 ms, comes again after half a year.
-    (now.as_millis() / 4) as u32
-}
-
-/// Adds memory and device to QEMU and maps the memory here.
-fn plug(guest: &Guest, number: u32) -> Result<Region> {
-    let files = || -> HashSet<(u64, u64)> { anonymous(guest.pid()).into_iter().map(|(_, id)| id).collect() };
-    let before = files();
-    let (memory, device) = names(number);
-    guest.qmp().command(
-        "object-add",
-        json!({"qom-type": "memory-backend-memfd", "id": memory, "size": SIZE, "share": true}),
-    )?;
-    let unplug = |e: Error| {
-        let _ = guest.qmp().command("object-del", json!({"id": memory}));
-        e
-    };
-    let (path, _) =
-        anonymous(guest.pid()).into_iter().find(|(_, id)| !before.contains(id)).ok_or_else(|| {
-            unplug(Error::Unsupported(
-                "the shared memory cannot be found in QEMU's open files: be its user or root".into(),
-            ))
-        })?;
-    let file: File =
-        OpenOptions::new().read(true).write(true).open(&path).map_err(Error::io(path)).map_err(unplug)?;
-    let region = Region::map(&file).map_err(Error::io("the shared memory")).map_err(unplug)?;
-    guest
-        .qmp()
-        .command("device_add", json!({"driver": "ivshmem-plain", "id": device, "memdev": memory}))
-        .map_err(unplug)?;
-    Ok(region)
-}
-
-/// Open anonymous files of the right size: path and identity.
-fn anonymous(pid: u32) -> Vec<(String, (u64, u64))> {
-    let Ok(all) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-    all.flatten()
-        .filter(|e| std::fs::read_link(e.path()).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:")))
-        .filter_map(|e| {
-            let data = std::fs::metadata(e.path()).ok()?;
-            (data.len() == SIZE as u64).then(|| (e.path().display().to_string(), (data.dev(), data.ino())))
-        })
-        .collect()
-}
-
-/// Where the guest put the device's memory.
-fn wait_for_address(guest: &Guest, number: u32) -> Result<u64> {
-    let (memory, _) = names(number);
-    let patience = Patience::new(guest, PLUG);
-    let mut last = None;
-    loop {
-        let text = guest.qmp().monitor("info mtree -f")?;
-        let found = crate::memory::layout::parse(&text)?
-            .into_iter()
-            .find(|r| r.name.ends_with(&memory) && r.len == SIZE as u64 && r.physical & (PAGE - 1) == 0)
-            .map(|r| r.physical);
-        // Seen twice: while it looks how large the memory is, a guest writes other addresses.
-        if found.is_some() && found == last {
-            guest.memory().refresh(guest.qmp())?;
-            return Ok(found.unwrap_or_default());
-        }
-        last = found;
-        if patience.is_over() {
-            let (_, device) = names(number);
-            let _ = guest.qmp().command("device_del", json!({"id": device}));
-            return Err(Error::Unsupported("the guest gave the shared memory no address: its kernel has no hot plugging for PCI, or ignores it (QEMU's -device ivshmem-plain at start would do)".into()));
-        }
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -411,10 +382,10 @@ fn is_breakpoint(change: &Change) -> bool {
 
 /// Puts the bytes back where they still are what we wrote: not where the guest has changed them since. A breakpoint is one byte, and what kernels
 /// fill code with that is free again (`execmem_fill_trapping_insns`): where a module's was, that has to be loaded still.
-fn restore(guest: &Guest, gdb: &mut Gdb, known: Option<&Symbols>, changes: &[Change]) -> Result<usize> {
+fn restore(guest: &Guest, gdb: &mut Gdb, known: Option<&Symbols>, changes: &[Change]) -> Result<Vec<u64>> {
     let now = known.and_then(|symbols| Some((symbols, symbols.modules_now(guest.memory())?)));
     let is_gone = |address| now.as_ref().is_some_and(|(symbols, modules)| symbols.is_gone(address, modules));
-    let mut count = 0;
+    let mut places = Vec::new();
     for change in changes.iter().rev() {
         if let Change::Patched { address, was, is } = change
             && holds(guest, *address, is)
@@ -422,18 +393,35 @@ fn restore(guest: &Guest, gdb: &mut Gdb, known: Option<&Symbols>, changes: &[Cha
         {
             write_code(guest, gdb, *address, was)?;
             // The interrupt table is no place of a probe.
-            count += usize::from(was.len() < 16);
+            places.extend((was.len() < 16).then_some(*address));
         }
     }
-    Ok(count)
+    Ok(places)
+}
+
+/// The guest has a breakpoint of its own upon a jump of ours: it keeps a copy of that, executes it and will put it back, so where it leads has to stay.
+fn is_below_a_breakpoint(guest: &Guest, change: &Change) -> bool {
+    let Change::Patched { address, is, .. } = change else { return false };
+    is.len() == 5 && holds(guest, *address, &BREAKPOINT) && holds(guest, *address + 1, &is[1..])
+}
+
+/// What remains written down where not all could be taken out.
+fn stays(guest: &Guest, change: &Change) -> bool {
+    !matches!(change, Change::Patched { .. }) || is_below_a_breakpoint(guest, change)
 }
 
 /// Code and return addresses as they were. The guest is stopped meanwhile.
 fn undo(guest: &Guest, changes: &[Change]) -> Result<Recovered> {
     let known = known(guest, changes);
+    // Those that were ours alone are nobody's probes.
+    let watched: Vec<u64> = guest
+        .symbols()
+        .map_or_else(|_| Vec::new(), |s| WATCHED.iter().filter_map(|name| s.address(name)).collect());
+    let of_watched = |address: u64| watched.iter().any(|from| (*from..from + 8).contains(&address));
     let mut gdb = guest.gdb()?;
-    let mut recovered =
-        Recovered { places: restore(guest, &mut gdb, known, changes)?, ..Recovered::default() };
+    let places = restore(guest, &mut gdb, known, changes)?;
+    let places = places.into_iter().filter(|a| !of_watched(*a)).count();
+    let mut recovered = Recovered { places, ..Recovered::default() };
     for change in changes {
         if let Change::Mapped { entries, base } = change
             && is_mapped(guest, *entries, *base)
@@ -457,6 +445,11 @@ fn missed(guest: &Guest, base: u64) -> Result<u64> {
 /// Unmaps the memory and unplugs the device, once no thread can be in the probes' code. Why not, if so.
 fn remove(guest: &Guest, changes: &[Change]) -> Option<String> {
     let mut rest = None;
+    if let Some(Change::Patched { address, .. }) = changes.iter().find(|c| is_below_a_breakpoint(guest, c)) {
+        return Some(format!(
+            "the guest has a breakpoint of its own upon the probe at {address:#x}: the probes' code stays mapped until the next command finds that gone"
+        ));
+    }
     for change in changes {
         if let Change::Mapped { entries, base } = change
             && is_mapped(guest, *entries, *base)
@@ -501,41 +494,4 @@ fn remove(guest: &Guest, changes: &[Change]) -> Option<String> {
         }
     }
     rest
-}
-
-/// A guest that is stopped gives nothing an address, and lets nothing go.
-fn runs(guest: &Guest) -> Result<bool> {
-    Ok(guest.qmp().command("query-status", json!({}))?["running"].as_bool() == Some(true))
-}
-
-fn unplug(guest: &Guest, number: u32) -> Result<()> {
-    let (memory, device) = names(number);
-    let gone = |command: &str, id: &str| match guest.qmp().command(command, json!({"id": id})) {
-        Err(Error::Refused { words, .. }) if words.contains("not found") => Ok(true),
-        Err(e) => Err(e),
-        Ok(_) => Ok(false),
-    };
-    let patience = Patience::new(guest, PLUG);
-    gone("device_del", &device)?;
-    // The device is gone when the guest has let it go; only then its memory can be.
-    loop {
-        let listed = guest.qmp().command("qom-list", json!({"path": "/machine/peripheral"}))?;
-        if !listed.as_array().is_some_and(|a| a.iter().any(|d| d["name"].as_str() == Some(&device))) {
-            break;
-        }
-        if !runs(guest)? {
-            return Err(Error::Unsupported(
-                "the guest is stopped and cannot let the shared memory's device go; it stays plugged, unused"
-                    .into(),
-            ));
-        }
-        if patience.is_over() {
-            return Err(Error::Unsupported(
-                "the guest does not let the shared memory's device go; it stays plugged, unused".into(),
-            ));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    guest.memory().refresh(guest.qmp())?;
-    gone("object-del", &memory).map(drop)
 }

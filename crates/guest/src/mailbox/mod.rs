@@ -5,6 +5,7 @@
 //! [`region`] and [`host`] the other end.
 
 pub mod code;
+mod device;
 mod entries;
 pub mod gate;
 pub mod host;
@@ -14,7 +15,7 @@ pub mod layout;
 mod patience;
 mod quiet;
 pub mod region;
-mod returns;
+pub(crate) mod returns;
 pub mod skb;
 mod skb_code;
 pub mod stub;

@@ -4,9 +4,12 @@
 //! came behind ours and took it away, to return to it at last (`ftrace_ret_stack`, `rethook_node`).
 
 use super::layout::*;
+use super::region::Region;
 use crate::error::Result;
 use crate::guest::Guest;
 use crate::memory::Memory;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 /// What the tracer has at most for one task (`SHADOW_STACK_SIZE`, `FTRACE_RETFUNC_DEPTH`), and how many of its return probes are followed.
 const SHADOW: usize = 4096;
@@ -56,6 +59,32 @@ pub(super) fn restore(guest: &Guest, base: u64) -> Result<Open> {
         open.kept += usize::from(!found);
     }
     Ok(open)
+}
+
+/// Open calls of threads that have ended since, which never return: their room is free again. How many. Each is looked at twice, so that it is not one that has just
+/// begun in the room of another.
+pub(crate) fn free_ended(guest: &Guest, region: &Region, calls: Range<usize>) -> u64 {
+    let Some(shape) = Shape::of(guest) else { return 0 };
+    let mut count = 0;
+    for n in calls {
+        let at = INSTANCES + n % INSTANCE_COUNT * INSTANCE_SIZE;
+        let look = || {
+            let state = region.get32(at + IN_STATE);
+            (state == IN_ARMED)
+                .then(|| (region.get64(at + IN_TSC), region.get64(at + IN_TASK), region.get32(at + IN_PID)))
+        };
+        let Some(call) = look() else { continue };
+        if shape.has_ended(guest.memory(), call.1, call.2)
+            && look() == Some(call)
+            && region
+                .word32(at + IN_STATE)
+                .compare_exchange(IN_ARMED, IN_FREE, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
+            count += 1;
+        }
+    }
+    count
 }
 
 /// An open call, as the guest's memory has it.
@@ -158,6 +187,13 @@ impl Shape {
             shadow: offset("task_struct.ret_stack"),
             hooks: hooks(),
         })
+    }
+
+    /// A thread that has ended has no stack any more; another one in its place has another number.
+    fn has_ended(&self, memory: &Memory, task: u64, pid: u32) -> bool {
+        let same = memory.u32_at(task.wrapping_add(self.pid)).map(|p| p == pid);
+        let stack = memory.u64_at(task.wrapping_add(self.stack));
+        task != 0 && (same.is_ok_and(|same| !same) || stack.is_ok_and(|s| s == 0))
     }
 
     /// Its task lives still, and has that stack. Whoever ended within the function never returns.

@@ -509,9 +509,10 @@ impl Maker<'_> {
         // At a function's entry nobody looks at flags.
         a.lea(rsp, qword_ptr(rsp + 16))?;
         a.set_label(&mut off)?;
-        a.jmp(back)?;
-        all.extend(a.assemble(entry)?);
-        Ok(Made { code: all, entry })
+        a.zero_bytes()?;
+        let made = Self::leave(&mut a, entry, back)?;
+        all.extend(&made.code);
+        Ok(Made { code: all, ..made })
     }
 
     /// The code that runs when any of these functions returns.

@@ -3,7 +3,7 @@
 use super::code::*;
 use super::layout::*;
 use super::values::*;
-use crate::x86::{Displaced, Flow, Register, Unfit};
+use crate::x86::{Displaced, Flow, Register, Unfit, jump};
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
 
@@ -37,7 +37,12 @@ pub enum Failed {
     Code(String),
     #[error("the values of one entry take {0} bytes, and {1} is the most")]
     TooLong(usize, usize),
+    #[error("one entry has {0} values, and {VALUES_MAX} is the most")]
+    TooMany(usize),
 }
+
+/// As many as an entry has bits for values that could not be read.
+const VALUES_MAX: usize = 16;
 
 impl From<IcedError> for Failed {
     fn from(e: IcedError) -> Failed {
@@ -45,11 +50,13 @@ impl From<IcedError> for Failed {
     }
 }
 
-/// Code and the address that the patched instruction jumps to.
+/// Code, and the address that the patched instruction jumps to.
 #[derive(Debug, Clone)]
 pub struct Made {
     pub code: Vec<u8>,
     pub entry: u64,
+    /// Of one at a function's entry: the jump of five bytes by which all ways leave it.
+    pub exit: Option<u64>,
 }
 
 pub struct Maker<'a> {
@@ -75,8 +82,8 @@ impl Maker<'_> {
         let mut back = displaced.next();
         if let Some(after) = after {
             let made = self.part(at, after, None, back, back)?;
-            back = made.1;
-            code = made.0;
+            back = made.entry;
+            code = made.code;
         }
         if displaced.flow != Flow::Nothing {
             let here = at + code.len() as u64;
@@ -84,9 +91,9 @@ impl Maker<'_> {
             back = here;
         }
         code.resize(code.len().next_multiple_of(16), 0xcc);
-        let (main, entry) = self.part(at + code.len() as u64, stub, returns, displaced.address, back)?;
-        code.extend(main);
-        Ok(Made { code, entry })
+        let main = self.part(at + code.len() as u64, stub, returns, displaced.address, back)?;
+        code.extend(&main.code);
+        Ok(Made { code, ..main })
     }
 
     /// The code that runs when a function returns whose entry was seen: `trampoline` jumps here.
@@ -99,7 +106,15 @@ impl Maker<'_> {
         self.act(&mut a, stub, None, done)?;
         a.set_label(&mut done)?;
         self.end_return(&mut a)?;
-        Ok(Made { code: a.assemble(at)?, entry: at })
+        Ok(Made { code: a.assemble(at)?, entry: at, exit: None })
+    }
+
+    /// The code that is assembled for `at` and, behind it, a jump to `back`.
+    pub(super) fn leave(a: &mut CodeAssembler, at: u64, back: u64) -> Result<Made, Failed> {
+        let mut code = a.assemble(at)?;
+        let exit = at + code.len() as u64;
+        code.extend(jump(exit, back).ok_or(Unfit::Far)?);
+        Ok(Made { code, entry: at, exit: Some(exit) })
     }
 
     /// The number of the open call is on the stack, where the frame has the address to go to. Then the open call is in rax and in the frame.
@@ -160,7 +175,7 @@ impl Maker<'_> {
         returns: Option<&Returns>,
         place: u64,
         back: u64,
-    ) -> Result<(Vec<u8>, u64), Failed> {
+    ) -> Result<Made, Failed> {
         let mut a = CodeAssembler::new(64)?;
         let enabled = dword_ptr(self.control(stub.id, ENABLED));
         // The shortest case needs no register, and at an entry no flags.
@@ -189,8 +204,9 @@ impl Maker<'_> {
                 }
                 (_, false) => a.popfq()?,
             }
-            a.jmp(back)?;
-            return Ok((a.assemble(at)?, at));
+            a.zero_bytes()?;
+            let made = Self::leave(&mut a, at, back)?;
+            return Ok(Made { exit: made.exit.filter(|_| stub.at_entry), ..made });
         }
         let (mut off, mut out) = (a.create_label(), a.create_label());
         if stub.at_entry {
@@ -228,9 +244,7 @@ impl Maker<'_> {
         if stub.at_entry {
             a.set_label(&mut off)?;
             a.zero_bytes()?;
-            a.jmp(back)?;
-            a.set_label(&mut off_with_flags)?;
-            a.int3()?;
+            return Self::leave(&mut a, at, back);
         } else {
             if by_sahf {
                 a.jmp(back)?;
@@ -242,7 +256,7 @@ impl Maker<'_> {
             a.set_label(&mut off)?;
             a.int3()?;
         }
-        Ok((a.assemble(at)?, at))
+        Ok(Made { code: a.assemble(at)?, entry: at, exit: None })
     }
 
     /// The conditions, and what is done if they hold. Goes on at `out`, with the frame on the stack. `place`: the address of the hit; at a
@@ -476,7 +490,10 @@ impl Maker<'_> {
 
     fn record(&self, a: &mut CodeAssembler, id: usize, items: &[Item], out: CodeLabel) -> Result<(), Failed> {
         let bytes: usize = items.iter().map(Item::room).sum();
-        if bytes > (ENTRY_CELLS - 1) * CELL || items.len() > 16 {
+        if items.len() > VALUES_MAX {
+            return Err(Failed::TooMany(items.len()));
+        }
+        if bytes > (ENTRY_CELLS - 1) * CELL {
             return Err(Failed::TooLong(bytes, (ENTRY_CELLS - 1) * CELL));
         }
         let cells = 1 + bytes.div_ceil(CELL);

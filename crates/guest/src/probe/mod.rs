@@ -4,6 +4,7 @@
 //! write registers and memory, enable, disable and unregister probes, and stop the loop. [`Probes`] has all of one guest.
 
 mod apart;
+pub(crate) mod aside;
 mod debugged;
 mod facts;
 mod packets;
@@ -159,6 +160,8 @@ pub(crate) enum Does<'h> {
     Handler(Handler<'h>),
     Recorder(Vec<Item>, Recorder<'h>),
     Packets,
+    /// Nobody's but our own.
+    Watch(aside::Watch),
 }
 
 pub(crate) struct Probe<'h> {
@@ -170,6 +173,8 @@ pub(crate) struct Probe<'h> {
     entry: bool,
     /// Which open calls, of a return probe.
     instances: std::ops::Range<usize>,
+    /// The jump by which its code leaves, of one that may take the place of the guest's tracer.
+    exit: Option<u64>,
     live: bool,
 }
 
@@ -189,6 +194,11 @@ pub struct Probes<'h> {
     waiting: Option<Vec<Change>>,
     stopped: Arc<AtomicBool>,
     stands: run::Stands,
+    aside: aside::Aside,
+    /// By number: calls beyond those that may be open, at the last look.
+    beyond: std::collections::HashMap<usize, u64>,
+    /// Calls whose threads ended within them.
+    never_returned: std::collections::HashMap<Handle, u64>,
     /// Called by the loop with what happens to the guest as a whole: it is stopped, goes on, is being moved. Not for stops of the probes' own.
     pub news: Option<News<'h>>,
     pub recovered: Recovered,
@@ -236,6 +246,7 @@ impl<'h> Probes<'h> {
                 after: false,
                 entry: false,
                 instances: 0..0,
+                exit: None,
                 live: false,
             }],
             data: Vec::new(),
@@ -245,6 +256,9 @@ impl<'h> Probes<'h> {
             waiting: None,
             stopped: Arc::new(AtomicBool::new(false)),
             stands: run::Stands::default(),
+            aside: aside::Aside::default(),
+            beyond: Default::default(),
+            never_returned: Default::default(),
             news: None,
             recovered,
             tsc_hz,
@@ -270,6 +284,8 @@ impl<'h> Probes<'h> {
     }
 
     pub fn register(&mut self, probe: Xp<'h>) -> Result<Handle> {
+        self.watch()?;
+        self.give_up_watching(probe.address)?;
         let (displaced, at_entry) = self.site(probe.address)?;
         if self.probes.iter().any(|p| p.live && p.address == probe.address) {
             return Err(Error::Unsupported(format!("there is a probe at {:#x} already", probe.address)));
@@ -306,6 +322,7 @@ impl<'h> Probes<'h> {
             after: false,
             entry: false,
             instances: 0..0,
+            exit: made.exit,
             live: true,
         });
         self.probes.push(Probe {
@@ -315,6 +332,7 @@ impl<'h> Probes<'h> {
             after: true,
             entry: false,
             instances: 0..0,
+            exit: None,
             live: has_after,
         });
         self.put(handle, &displaced, made.code, made.entry)?;
@@ -322,6 +340,8 @@ impl<'h> Probes<'h> {
     }
 
     pub fn register_return(&mut self, probe: Xrp<'h>) -> Result<Handle> {
+        self.watch()?;
+        self.give_up_watching(probe.address)?;
         let (displaced, at_entry) = self.site(probe.address)?;
         self.is_free(probe.address, at_entry)?;
         let count =
@@ -378,6 +398,7 @@ impl<'h> Probes<'h> {
             after: false,
             entry: true,
             instances: instances.clone(),
+            exit: made.exit,
             live: true,
         });
         self.probes.push(Probe {
@@ -387,6 +408,7 @@ impl<'h> Probes<'h> {
             after: true,
             entry: false,
             instances,
+            exit: None,
             live: true,
         });
         self.put(handle, &displaced, code, made.entry)?;
@@ -432,6 +454,7 @@ impl<'h> Probes<'h> {
                 places.push(p.address);
             }
         }
+        self.forget_aside(&places);
         self.installed.unpatch(&places)
     }
 
@@ -446,7 +469,9 @@ impl<'h> Probes<'h> {
     /// What became of a probe's hits; of one with two parts both together. Before and after an instruction is one hit, of which each part may be missed.
     pub fn counts(&self, probe: Handle) -> Counts {
         let parts = self.probes.iter().enumerate().filter(|(_, p)| p.of == probe && p.of.0 != 0);
-        parts.fold(Counts::default(), |a, (id, part)| {
+        let begun =
+            Counts { no_return: self.never_returned.get(&probe).copied().unwrap_or(0), ..Counts::default() };
+        parts.fold(begun, |a, (id, part)| {
             let b = self.host.counts(id);
             let again = part.after && part.instances.is_empty();
             Counts {
@@ -461,25 +486,6 @@ impl<'h> Probes<'h> {
     /// What ends the loop, from another thread or a signal's handler.
     pub fn stopper(&self) -> Arc<AtomicBool> {
         self.stopped.clone()
-    }
-
-    /// Modules with probes in them that the guest has unloaded meanwhile, whether it has loaded them again or not: no call since is a hit.
-    pub fn unloaded(&self) -> Vec<String> {
-        let Ok(symbols) = self.guest().symbols() else { return Vec::new() };
-        let live: Vec<u64> = self.probes.iter().filter(|p| p.live).map(|p| p.address).collect();
-        let is_there = |address| self.installed.has_at(address);
-        symbols.unloaded(self.guest().memory(), &live, is_there).into_iter().map(str::to_owned).collect()
-    }
-
-    /// Places of probes at which the guest has put code of its own since, as its own probes and its tracer do, and that are in no module that it unloaded: calls
-    /// since are no hits.
-    pub fn changed(&self) -> Vec<String> {
-        let Ok(symbols) = self.guest().symbols() else { return Vec::new() };
-        let changed = self.installed.changed();
-        let unloaded = symbols.unloaded(self.guest().memory(), &changed, |_| false);
-        let of_kernel =
-            |a: &u64| symbols.at(*a).is_none_or(|(s, _)| s.module.is_none_or(|m| !unloaded.contains(&m)));
-        changed.into_iter().filter(of_kernel).map(|a| symbols.name(a)).collect()
     }
 
     /// Takes everything out of the guest. What had to stay, if so.
@@ -537,6 +543,9 @@ impl<'h> Probes<'h> {
         };
         let was = displaced.bytes[..is.len()].to_vec();
         let change = Change::Patched { address: displaced.address, was, is };
+        if self.put_aside(&change) {
+            return Ok(());
+        }
         match &mut self.waiting {
             Some(waiting) => {
                 waiting.push(change);

@@ -59,7 +59,9 @@ impl<'h> Probes<'h> {
 
     /// The function that begins at `function`, behind whose mark the probe goes.
     pub fn register_packets(&mut self, function: u64, which: &Function) -> Result<Handle> {
+        self.watch()?;
         let address = self.entry(function)?;
+        self.give_up_watching(address)?;
         let Some(code) = self.hits.as_ref().map(|h| h.code) else {
             return Err(Error::Unsupported("nobody takes packets".into()));
         };
@@ -78,6 +80,7 @@ impl<'h> Probes<'h> {
             after: false,
             entry: false,
             instances: 0..0,
+            exit: made.exit,
             live: true,
         });
         self.put(handle, &displaced, made.code, made.entry)?;

@@ -4,10 +4,13 @@
 use super::Names;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
-use crate::x86::{Displaced, starts_at};
+use crate::x86::{Displaced, own_breakpoint, starts_at};
+
+const COPIED: &str = "code that the kernel copies for its tracer, and rewrites";
+const EARLY: &str = "code that a processor executes before it has the kernel's own tables";
 
 /// Parts of the kernel's code by the symbols around them, and why no probe is put there.
-const PARTS: [(&str, &str, &str); 4] = [
+const PARTS: [(&str, &str, &str); 6] = [
     (
         "__entry_text_start",
         "__entry_text_end",
@@ -20,6 +23,21 @@ const PARTS: [(&str, &str, &str); 4] = [
     ),
     ("__kprobes_text_start", "__kprobes_text_end", "code that handles probes of the kernel's own"),
     ("_sinittext", "_einittext", "code that is used while starting only, and then freed"),
+    ("ftrace_caller", "ftrace_caller_end", COPIED),
+    ("ftrace_regs_caller", "ftrace_regs_caller_end", COPIED),
+];
+/// Functions whose code the kernel writes anew as a whole, or where nothing of ours is mapped yet, by how their names begin and end.
+const FUNCTIONS: [(&str, &str, &str); 10] = [
+    ("__SCT__", "", "the kernel changes the target of a jump there"),
+    ("bpf_dispatcher_", "_func", "the kernel writes the programs of BPF there"),
+    ("startup_64", "", EARLY),
+    ("secondary_startup_64", "", EARLY),
+    ("common_startup_64", "", EARLY),
+    ("verify_cpu", "", EARLY),
+    ("sev_verify_cbit", "", EARLY),
+    ("start_cpu0", "", EARLY),
+    ("soft_restart_cpu", "", EARLY),
+    ("wakeup_long64", "", EARLY),
 ];
 /// Tables of places that the kernel rewrites: begin, end, bytes of an entry, why. An entry begins with the place's distance from itself.
 const TABLES: [(&str, &str, u64, &str); 3] = [
@@ -56,15 +74,22 @@ pub type Code<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<()>;
 /// The instruction at `address`, if something can take its place; and whether a function begins there.
 pub fn site(memory: &Memory, own: Code, names: &dyn Names, address: u64) -> Result<(Displaced, bool)> {
     let refuse = |why: String| Error::Unsupported(format!("no probe at {}: {why}", name(names, address)));
-    let Some((_, start)) = names.at(address) else {
+    let Some((function, start)) = names.at(address) else {
         return Err(refuse("no function is known there".into()));
     };
+    if let Some(why) = rewritten(&function) {
+        return Err(refuse(why.into()));
+    }
     for (from, to, why) in PARTS {
         if let (Some(from), Some(to)) = (names.address(from), names.address(to))
             && (from..to).contains(&address)
         {
             return Err(refuse(why.into()));
         }
+    }
+    // Variables have names, too.
+    if !memory.translate(address)?.executable {
+        return Err(refuse("that is no code: the kernel cannot execute it".into()));
     }
     // Decoded from the function's beginning, the address has to come up.
     let mut code = vec![0; (address - start).min(1 << 16) as usize + 15];
@@ -77,6 +102,11 @@ pub fn site(memory: &Memory, own: Code, names: &dyn Names, address: u64) -> Resu
     let displaced =
         Displaced::decode(address, &code[(address - start) as usize..]).map_err(|e| refuse(e.to_string()))?;
     let touched = (address, displaced.next());
+    if let Some(before) = own_breakpoint(start, &code, address) {
+        return Err(refuse(format!(
+            "the guest has a breakpoint of its own {before} bytes before it, and may replace what is behind that by a jump"
+        )));
+    }
     for (from, to, size, why) in TABLES {
         if let (Some(from), Some(to)) = (names.address(from), names.address(to))
             && listed(memory, from, to.saturating_sub(from) / size, size, touched)?
@@ -107,6 +137,20 @@ pub fn site(memory: &Memory, own: Code, names: &dyn Names, address: u64) -> Resu
         }
     }
     Ok((displaced, address == entry))
+}
+
+/// Has the guest put a breakpoint of its own shortly before `address`?
+pub fn has_breakpoint_before(own: Code, names: &dyn Names, address: u64) -> bool {
+    let Some((_, start)) = names.at(address) else { return true };
+    let mut code = vec![0; (address - start).min(1 << 16) as usize];
+    own(start, &mut code).is_err() || own_breakpoint(start, &code, address).is_some()
+}
+
+fn rewritten(function: &str) -> Option<&'static str> {
+    FUNCTIONS
+        .iter()
+        .find(|(from, to, _)| function.starts_with(from) && function.ends_with(to))
+        .map(|(_, _, why)| *why)
 }
 
 /// The mark of an indirect branch's target, endbr64; and what Linux writes over it where no such branch comes, up to 6.14 and later
@@ -148,7 +192,17 @@ fn listed(memory: &Memory, table: u64, entries: u64, size: u64, (from, to): (u64
 
 #[cfg(test)]
 mod tests {
-    use super::entry_in;
+    use super::{entry_in, rewritten};
+
+    #[test]
+    fn what_the_kernel_writes_anew_is_known_by_its_name() {
+        for name in ["__SCT__might_resched", "bpf_dispatcher_xdp_func", "secondary_startup_64_no_verify"] {
+            assert!(rewritten(name).is_some(), "{name}");
+        }
+        for name in ["__x64_sys_getppid", "bpf_dispatcher_change_prog", "do_startup_64"] {
+            assert_eq!(rewritten(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn a_probe_of_a_function_goes_behind_its_mark() {

@@ -4,6 +4,7 @@ use super::apart::Apart;
 use super::*;
 use crate::life::Life;
 use crate::mailbox::host::{Answer, Taken};
+use crate::mailbox::returns::free_ended;
 
 /// How often the guest's end is looked for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -156,6 +157,8 @@ impl<'h> Probes<'h> {
     /// A stop counts if it lasts from one look to the next: those for putting in and taking out probes, at the start or because a handler asked for
     /// it, are over by then.
     fn look(&mut self) -> Result<Option<Ended>> {
+        self.look_aside()?;
+        self.free_ended();
         let before = self.stands;
         loop {
             let event = match self.guest.qmp().event(Duration::ZERO) {
@@ -195,6 +198,17 @@ impl<'h> Probes<'h> {
         Ok(None)
     }
 
+    /// Where calls found no room, that of those is free again whose threads have ended within the function.
+    fn free_ended(&mut self) {
+        for (id, probe) in self.probes.iter().enumerate().filter(|(_, p)| p.live && p.entry) {
+            let now = self.host.counts(id).no_return;
+            if self.beyond.insert(id, now).unwrap_or(0) != now {
+                let count = free_ended(&self.guest, &self.installed.region, probe.instances.clone());
+                *self.never_returned.entry(probe.of).or_default() += count;
+            }
+        }
+    }
+
     fn report(&mut self, life: &Life) {
         if let Some(news) = &mut self.news {
             news(life);
@@ -208,6 +222,12 @@ impl<'h> Probes<'h> {
             self.host.answer(taken, Answer::GoOn, &registers);
             return Ok(());
         };
+        if let Does::Watch(what) = probe.does {
+            let after = probe.after;
+            let done = self.seen(what, after, taken);
+            self.host.answer(taken, Answer::GoOn, &registers);
+            return done;
+        }
         let (of, after, entry) = (probe.of, probe.after, probe.entry);
         let known = probe.instances.contains(&taken.instance);
         let mut none = Vec::new();

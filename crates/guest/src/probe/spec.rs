@@ -334,7 +334,7 @@ impl Term {
                     .and_then(|n| n.parse::<u8>().ok())
                     .filter(|n| [8, 16, 32, 64].contains(n))
             };
-            term.format = match (part, number('u'), number('s')) {
+            let format = match (part, number('u'), number('s')) {
                 ("str", ..) => Format::Text,
                 ("x", ..) => Format::Hex,
                 (_, Some(bits), _) => Format::Number { width: bits / 8, signed: false },
@@ -349,6 +349,9 @@ impl Term {
                     )));
                 }
             };
+            if std::mem::replace(&mut term.format, format) != Format::Auto {
+                return Err(wrong(format!("\"{word}\" has several formats")));
+            }
         }
         Ok(term)
     }
@@ -468,6 +471,7 @@ mod tests {
             ("", "needs a place"),
             ("f arg7", "\"arg7\" is no value"),
             ("f arg1:z", "\"z\" is neither"),
+            ("f arg1:str:u8", "\"arg1:str:u8\" has several formats"),
             ("f arg1 if", "nothing behind \"if\""),
             ("f arg1 if arg1==1 and", "missing beside \"and\""),
             ("f if arg1=1", "no condition"),

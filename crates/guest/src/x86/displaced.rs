@@ -83,6 +83,8 @@ impl Displaced {
         if odd
             || instruction.is_privileged()
                 && matches!(instruction.code(), Code::Sysretq | Code::Iretq | Code::Swapgs | Code::Hlt)
+            // Behind `sti`, whose interrupt must not come before it.
+            || matches!(instruction.mnemonic(), Mnemonic::Mwait | Mnemonic::Mwaitx)
         {
             return Err(Unfit::Immovable(name(&instruction)));
         }
@@ -164,9 +166,48 @@ pub fn starts_at(from: u64, code: &[u8], address: u64) -> Result<(), Unfit> {
     Ok(())
 }
 
+/// How many bytes before `address` the guest has a breakpoint of its own in the function that begins at `from`, if that is so near that the kernel may put a jump
+/// in its place that reaches as far (`arch_optimize_kprobes`), or that where instructions begin behind it is not sure. Compilers put breakpoints where nothing
+/// comes: behind what goes elsewhere.
+pub fn own_breakpoint(from: u64, code: &[u8], address: u64) -> Option<u64> {
+    const NEAR: u64 = 20;
+    let mut decoder = Decoder::with_ip(64, code, from, DecoderOptions::NONE);
+    let (mut goes_on, mut found) = (true, None);
+    while decoder.ip() < address && decoder.can_decode() {
+        let at = decoder.ip();
+        let instruction = decoder.decode();
+        match instruction.flow_control() {
+            FlowControl::Interrupt if instruction.code() == Code::Int3 => {
+                found = goes_on.then_some(address - at).or(found);
+                continue;
+            }
+            FlowControl::Return
+            | FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Exception => goes_on = false,
+            _ => goes_on = true,
+        }
+    }
+    found.filter(|n| *n < NEAR)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_breakpoint_of_the_guests_own_shortly_before_is_seen_and_a_compilers_is_none() {
+        // push rbp; int3; mov edi, eax; mov ecx, 0xcc; ret; int3; int3; nop
+        let code = [0x55, 0xcc, 0x89, 0xc7, 0xb9, 0xcc, 0, 0, 0, 0xc3, 0xcc, 0xcc, 0x90];
+        let before = |at| own_breakpoint(0x1000, &code, at);
+        assert_eq!(
+            [before(0x1001), before(0x1002), before(0x1004), before(0x100c)],
+            [None, Some(1), Some(3), Some(11)]
+        );
+        assert_eq!(own_breakpoint(0x1000, &code[2..], 0x100a), None);
+        let far: Vec<u8> = code.into_iter().take(2).chain([0x90; 40]).collect();
+        assert_eq!(own_breakpoint(0x1000, &far, 0x1020), None);
+    }
 
     const HERE: u64 = 0xffff_ffff_8100_0000;
     const THERE: u64 = 0xffff_ffff_a000_0000;
@@ -228,6 +269,7 @@ mod tests {
             (&[0xff, 0x54, 0x24, 0x08], "call"),
             (&[0xe2, 0x10], "loop"),
             (&[0xfb], "sti"),
+            (&[0x0f, 0x01, 0xc9], "mwait"),
             (&[0x8e, 0xd0], "mov"),
         ] {
             assert_eq!(

@@ -5,5 +5,5 @@
 mod displaced;
 mod registers;
 
-pub use displaced::{Displaced, Flow, Unfit, jump, starts_at};
+pub use displaced::{Displaced, Flow, Unfit, jump, own_breakpoint, starts_at};
 pub use registers::Register;

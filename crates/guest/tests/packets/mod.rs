@@ -73,6 +73,7 @@ fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
     let back = b.put(|m, to| kpat_guest::mailbox::stub::Made {
         code: m.packet_return(to, parts).unwrap(),
         entry: to,
+        exit: None,
     });
     for n in SHARED_FIRST..SHARED_FIRST + SHARED_COUNT {
         b.region.write(TRAMPOLINES + n * TRAMPOLINE, &b.maker().trampoline(n, back).unwrap());
