@@ -41,15 +41,15 @@ def mirrors() -> dict[str, str]:
 class Suite:
     """One suite of the archive, for example `trixie-backports`."""
 
-    def __init__(self, name: str):
-        self.name = name
-        self.dir = cache.root() / "apt" / name
+    def __init__(self, name: str, arch: str = "amd64"):
+        self.name, self.arch = name, arch
+        self.dir = cache.root() / "apt" / (name if arch == "amd64" else f"{name}-{arch}")
 
     def _apt(self, program: str, *args: str, what: str, **kw):
         d = self.dir
         opts = {"Dir::Etc::sourcelist": d / "sources.list", "Dir::Etc::sourceparts": "-", "Dir::State::lists": d / "lists",
                 "Dir::Cache": d / "cache", "Dir::State::status": d / "status", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
-                "Acquire::Languages": "none", "Acquire::Retries": 2, "Acquire::http::Timeout": 30, "APT::Architecture": "amd64"}
+                "Acquire::Languages": "none", "Acquire::Retries": 2, "Acquire::http::Timeout": 30, "APT::Architecture": self.arch}
         if os.geteuid() == 0:
             opts["APT::Sandbox::User"] = "root"
         argv = [cache.tool(program, "apt"), "-q"]
@@ -65,7 +65,7 @@ class Suite:
             (self.dir / sub).mkdir(parents=True, exist_ok=True)
         (self.dir / "status").touch()
         uri = mirrors()["security" if self.name.endswith("-security") else "main"]
-        (self.dir / "sources.list").write_text(f"deb [arch=amd64 signed-by={KEYRING}] {uri} {self.name} main\n")
+        (self.dir / "sources.list").write_text(f"deb [arch={self.arch} signed-by={KEYRING}] {uri} {self.name} main\n")
         say(f"reading the index of {self.name}")
         try:
             self._apt("apt-get", "update", "--error-on=any", what=f"the index of {self.name}")

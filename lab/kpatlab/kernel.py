@@ -90,10 +90,7 @@ def fetch(series: str, refresh: bool = False) -> Kernel:
         suite, image = find(series)
         new = k.dir.with_name(series + ".new")
         shutil.rmtree(new, ignore_errors=True)
-        version = ""
-        # The image package may be whole (6.x) or only point to linux-base-*, -binary-* and -modules-* (7.x).
-        for p in [image] + [d for d in suite.depends(image) if re.match(r"linux-(base|binary|modules)-\d", d)]:
-            version = suite.unpack(p, new / "tree")
+        version = unpack(suite, image, new / "tree")
         shutil.rmtree(new / "tree/usr/share", ignore_errors=True)
         release = image.removeprefix("linux-image-")
         if not (new / "tree/lib").exists():
@@ -110,22 +107,30 @@ def fetch(series: str, refresh: bool = False) -> Kernel:
     return k
 
 
-def find(series: str) -> tuple[Suite, str]:
+def find(series: str, arch: str = "amd64") -> tuple[Suite, str]:
     """The newest full-flavour image of a series, and the suite it is in."""
     num = lambda s: [int(x) for x in re.findall(r"\d+", s)]
     unreachable = None
     for name in SUITES.get(series, OTHER_SUITES):
-        s = Suite(name)
+        s = Suite(name, arch)
         try:
             s.update()
         except Refusal as e:
             unreachable = e
             continue
-        got = s.names(rf"linux-image-{re.escape(series)}[.-][0-9][^ ]*-amd64")
+        got = s.names(rf"linux-image-{re.escape(series)}[.-][0-9][^ ]*-{arch}")
         got = [g for g in got if not re.search(r"cloud|-rt-|unsigned|dbg", g)]
         if got:
             return s, max(got, key=num)
     raise unreachable or Refusal(f"no Debian suite looked at ({', '.join(SUITES.get(series, OTHER_SUITES))}) has a {series} kernel; name another series")
+
+
+def unpack(suite: Suite, image: str, tree: Path) -> str:
+    """Its packages; their version. The image package may be whole (6.x) or only point to linux-base-*, -binary-* and -modules-* (7.x)."""
+    version = ""
+    for p in [image] + [d for d in suite.depends(image) if re.match(r"linux-(base|binary|modules)-\d", d)]:
+        version = suite.unpack(p, tree)
+    return version
 
 
 def extract_vmlinux(vmlinuz: Path, out: Path) -> None:

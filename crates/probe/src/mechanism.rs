@@ -416,6 +416,18 @@ mod tests {
         assert_eq!(picked.reasons().len(), 2);
     }
 
+    /// The verifier refuses an exchange at any other place, which is how a record is committed on arm64; on x86-64 it allows a store anywhere.
+    #[test]
+    fn places_in_a_ring_are_aligned_by_their_mask() {
+        for build in Build::ALL {
+            let plan = small_plan(build);
+            let bytes = plan.bytes().expect("an object");
+            let mask = crate::elf::map(&bytes).expect("an ELF file").symbols["ring_mask"].offset;
+            let mask = u64::from_le_bytes(bytes[mask..mask + 8].try_into().expect("eight bytes"));
+            assert_eq!((mask % 8, mask + 8), (0, plan.ring_bytes as u64));
+        }
+    }
+
     #[test]
     fn an_old_kernel_is_not_warned_of_and_the_reason_is_kept() {
         for (typed, why) in [
