@@ -9,11 +9,10 @@
 #ifndef KPAT_CALLS_H
 #define KPAT_CALLS_H
 
-#include "packets.bpf.h"
+#include "lists.bpf.h"
 
 #define TIME_BITS 40
 #define TIME_MASK ((1ULL << TIME_BITS) - 1)
-#define LIST_MAX 64
 
 static __always_inline u64 pack(u64 now, u64 packet)
 {
@@ -27,14 +26,6 @@ static __always_inline u64 unpack_packet(u64 packed)
 	return newest - ((newest - low) & 0xffffff);
 }
 
-/* Inlined, as what calls it is eight frames from the deepest function, the most that kernels allow. */
-static __always_inline u64 packet_id_of(struct sk_buff *skb)
-{
-	struct packet_entry *e = packet_of(skb, false);
-
-	return e ? e->id : 0;
-}
-
 /* What is done at the return, too; of another function that is not logged nothing is kept. */
 #define KP_ROLES_AT_RETURN                                                                                                                     \
 	(~(KP_ROLE_LIST | KP_ROLE_FREE | KP_ROLE_GRO | KP_ROLE_LINK | KP_ROLE_AIR | KP_ROLE_MOVED | KP_ROLE_FLOW | KP_ROLE_READ))
@@ -45,54 +36,6 @@ static __always_inline u64 packet_id_of(struct sk_buff *skb)
 static __always_inline u64 time_of_call(u32 func)
 {
 	return func_mode[func] & KP_MODE_LOG ? bpf_ktime_get_boot_ns() : NOT_LOGGED;
-}
-
-/* Walks of skb lists are callbacks of bpf_loop: the verifier looks at one step instead of all. */
-struct list_walk {
-	u64 at;
-	u64 end; /* the list head, for closed rings */
-	u64 first; /* packet id */
-	u64 now;
-	u32 func;
-};
-
-static long list_step(u32 i, struct list_walk *w)
-{
-	struct kp_ring_ctl *ctl = ring_ctl();
-	struct kp_member *r;
-	u64 id;
-
-	if (!ctl || !w->at || w->at == w->end)
-		return 1;
-	id = packet_id_of((struct sk_buff *)w->at);
-	if (id && !w->first) {
-		w->first = id;
-	} else if (id) {
-		r = ring_reserve(ctl, sizeof(*r));
-		if (r) {
-			r->h.ts = w->now;
-			r->packet = id;
-			r->pad[0] = r->pad[1] = r->pad[2] = 0;
-			ring_commit(&r->h, KP_MEMBER, sizeof(*r), w->func, 0);
-		}
-	}
-	w->at = kread_ptr((struct sk_buff *)w->at, next);
-	return 0;
-}
-
-/* A list_head of skbs: each packet beyond the first gets a member record. Returns the first packet's id. */
-static __noinline u64 list_packets(u64 list, u32 func, u64 now)
-{
-	struct list_walk w = { .end = list, .now = now, .func = func };
-
-	w.at = kread_ptr((struct list_head *)list, next);
-	if (bpf_loop(LIST_MAX, list_step, &w, 0) == LIST_MAX) {
-		struct kp_ring_ctl *ctl = ring_ctl();
-
-		if (ctl)
-			count_loss(ctl, KP_LOSS_LIST_CUT);
-	}
-	return w.first;
 }
 
 /* In packet_entry.turn, which has no other use where functions are probed: the packet goes on in another buffer. */

@@ -193,11 +193,21 @@ struct flow {
 	u32 inside; /* offset of the packet that an ICMP error is about, 0: it is none */
 };
 
-/* Header bytes while the filter looks at them: one per CPU and context, so that an interrupt spoils nothing. */
+/* Where the walk of a list of skbs is (calls.bpf.h). */
+struct list_walk {
+	u64 at;
+	u64 end; /* the list head, for closed rings */
+	u64 first; /* packet id */
+	u64 now;
+	u32 func;
+};
+
+/* Header bytes while the filter looks at them, and what there is no stack for: one per CPU and context, so that an interrupt spoils nothing. */
 struct scratch {
 	u8 bytes[256];
-	u64 sender_chosen; /* theirs.bpf.h, and where there is no stack for it */
+	u64 sender_chosen; /* theirs.bpf.h */
 	struct flow flow, about;
+	struct list_walk walk;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

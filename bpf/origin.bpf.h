@@ -52,31 +52,63 @@ static __always_inline u32 written_by(struct sock *sk, u32 family, u64 ports, u6
 	return 56;
 }
 
+/* As they stand in a header that it will write. */
+static __always_inline u64 ports_written(struct sock *sk)
+{
+	return (u64)__builtin_bswap16(kread(sk, __sk_common.skc_num)) | (u64)kread(sk, __sk_common.skc_dport) << 16;
+}
+
+/* By which a refusal is remembered: of one socket come many packets in a row. */
+static __always_inline u64 refused_socket(struct sock *sk, u64 ports)
+{
+	u64 key = (u64)sk ^ (ports << 32 | kread(sk, __sk_common.skc_daddr)) * 0x9e3779b97f4a7c15ULL;
+
+	return by_process ? key + wish_now() : key;
+}
+
+/* Leaves those headers where theirs() looks for them. */
 __noinline int socket_matches(u64 at, u32 family)
 {
 	struct sock *sk = (struct sock *)at;
-	u16 peer_port = kread(sk, __sk_common.skc_dport);
-	u64 ports = (u64)__builtin_bswap16(kread(sk, __sk_common.skc_num)) | (u64)peer_port << 16, key;
+	u64 ports = ports_written(sk), key;
 	struct kp_ring_ctl *ctl = ring_ctl();
 	u32 slot = current_context(), len;
 	struct scratch *s;
 
-	if (!ctl || !peer_port || kread(sk, sk_protocol) != PROTO_TCP)
+	if (!ctl || !(ports >> 16) || kread(sk, sk_protocol) != PROTO_TCP)
 		return 0;
-	/* of one socket come many packets in a row */
-	key = at ^ (ports << 32 | kread(sk, __sk_common.skc_daddr)) * 0x9e3779b97f4a7c15ULL;
-	if (by_process)
-		key += wish_now();
+	key = refused_socket(sk, ports);
 	if (ctl->no_match == key)
 		return 0;
 	s = bpf_map_lookup_elem(&scratches, &slot);
 	if (!s)
 		return 0;
 	len = written_by(sk, family, ports, (u64 *)s->bytes);
-	if (filter_network(s->bytes, len, len) && (!sample_below || sampled(s->bytes, 0, len)) && (!by_process || theirs(0, netns_of_socket((void *)sk))))
+	if (filter_network(s->bytes, len, len) && (!sample_below || sampled(s->bytes, 0, len)))
 		return 1;
 	ctl->no_match = key;
 	return 0;
+}
+
+__noinline int remember_no_match(u64 at)
+{
+	struct sock *sk = (struct sock *)at;
+	struct kp_ring_ctl *ctl = ring_ctl();
+
+	if (ctl)
+		ctl->no_match = refused_socket(sk, ports_written(sk));
+	return 0;
+}
+
+/* Two calls, one after the other: the deepest way of calls ends in each, and has no stack for one within the other. */
+static __always_inline bool socket_wanted(u64 sk, u16 family)
+{
+	if (!socket_matches(sk, family))
+		return false;
+	if (!by_process || theirs(0, netns_of_socket((void *)sk)))
+		return true;
+	remember_no_match(sk);
+	return false;
 }
 
 /* The destination port (network order) of the flow beside a datagram without transport header. */

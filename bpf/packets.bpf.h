@@ -211,7 +211,7 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 		if (!sk || ifindex_count || what == READ || what == FREED || kread_bit(skb, pkt_type) == PACKET_OUTGOING)
 			return 0;
 		family = kread((struct sock *)(sk), __sk_common.skc_family);
-		if ((family != AF_INET && family != AF_INET6) || (has_filter && !socket_matches((u64)sk, family)))
+		if ((family != AF_INET && family != AF_INET6) || (has_filter && !socket_wanted((u64)sk, family)))
 			return 0;
 	}
 	locate(skb, &w);
