@@ -193,7 +193,7 @@ struct flow {
 	u32 inside; /* offset of the packet that an ICMP error is about, 0: it is none */
 };
 
-/* Where the walk of a list of skbs is (calls.bpf.h). */
+/* Where the walk of a list of skbs is (lists.bpf.h). */
 struct list_walk {
 	u64 at;
 	u64 end; /* the list head, for closed rings */
