@@ -166,15 +166,15 @@ static __always_inline void count_refused(struct kp_ring_ctl *ctl)
 	poll_mixed(ctl);
 }
 
-/* Asked before admit(), which has much to keep and to give back for a packet that nobody asked for. */
-static __always_inline bool refused_as_before(struct sk_buff *skb, u64 head)
+/* Asked before admit(), which has much to keep and to give back for a packet that nobody asked for. `ctl`: NULL where it is not at hand. */
+static __always_inline bool refused_as_before(struct kp_ring_ctl *ctl, struct sk_buff *skb, u64 head)
 {
 	struct header_offsets h = headers_of(skb, head);
-	struct kp_ring_ctl *ctl;
 
 	if (!has_headers(h) || !refused_before(refusal_of(skb, head, offsets_word(h))))
 		return false;
-	ctl = ring_ctl();
+	if (!ctl)
+		ctl = ring_ctl();
 	if (ctl)
 		count_refused(ctl);
 	return true;
@@ -326,16 +326,23 @@ __noinline int check_link(u64 at, u64 head, u64 place)
 
 /*
  * The packet of an skb, admitted and its footprint logged if need be; NULL: not ours. `settled`: no header has changed since
- * the last probe, so it need not be looked at. `what`: of the point where it is seen, PASSES in a function.
+ * the last probe, so it need not be looked at. `what`: of the point where it is seen, PASSES in a function; a point has `ctl`, and is told in which
+ * context it runs unless the packet is not ours.
  */
-static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool settled, u32 what)
+static __always_inline struct packet_entry *packet_at(struct kp_ring_ctl *ctl, struct sk_buff *skb, bool settled, u32 what, u32 *context)
 {
+	bool may_go_on = what == FREED && guess_reuse;
 	u64 head = kread_ptr(skb, head), sig;
 	struct packet_entry *e;
 
 	if (!head)
 		return NULL;
 	e = packet_find(head);
+	/* Before all else, as it is so with nearly all packets of a busy host. One that is not known here was refused by the probe before. */
+	if (!e && (settled || what == LEFT || (!may_go_on && refused_as_before(ctl, skb, head))))
+		return NULL;
+	if (context)
+		*context = new_moment(ctl);
 	/* What may be freed begins no packet, and its headers are nobody's. */
 	if (what == LEFT)
 		return e;
@@ -343,7 +350,6 @@ static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool 
 		packet_forget(e);
 		e = NULL;
 	}
-	/* One that is not known was refused by the probe before. */
 	if (settled)
 		return e;
 	if (e) {
@@ -356,11 +362,11 @@ static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool 
 			e = changed((u64)skb, head, entry_place(e), sig) ? e : NULL;
 	}
 	/* A sniffer's clone that goes before its packet is first seen leaving says nothing of where that packet is. */
-	if (what == FREED && guess_reuse && !e && !last_holder(skb, head)) {
+	if (may_go_on && !e && !last_holder(skb, head)) {
 		goes_on_unseen((u64)skb, head);
 		return NULL;
 	}
-	if (!e && !refused_as_before(skb, head)) {
+	if (!e && !(may_go_on && refused_as_before(ctl, skb, head))) {
 		u64 place = admit_by_sender(skb, head, 0, what);
 
 		e = place ? entry_at(place) : NULL;
@@ -370,7 +376,7 @@ static __always_inline struct packet_entry *packet_at(struct sk_buff *skb, bool 
 
 static __always_inline struct packet_entry *packet_of(struct sk_buff *skb, bool settled)
 {
-	return packet_at(skb, settled, PASSES);
+	return packet_at(NULL, skb, settled, PASSES, NULL);
 }
 
 /*

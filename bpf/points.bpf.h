@@ -51,15 +51,14 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	struct sk_buff *skb;
 	struct kp_point *r;
 	u64 now, id, pid_tgid;
-	u8 ctx, flags = 0;
-	u32 pid;
+	u32 pid, ctx;
+	u8 flags = 0;
 
 	if (!func_mode[func & (KP_MAX_FUNCS - 1)] || !arg)
 		return 0;
 	ctl = ring_ctl();
 	if (!ctl)
 		return 0;
-	new_moment(ctl);
 	skb = (struct sk_buff *)(arg);
 	if (freed_in_queue(ctl, arg, what))
 		return 0;
@@ -67,7 +66,7 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 		done_beside(skb, what);
 		return 0;
 	}
-	e = packet_at(skb, false, what);
+	e = packet_at(ctl, skb, false, what, &ctx);
 	if (!e) {
 		if (any_homeless && what == FREED && last_holder(skb, kread_ptr(skb, head)))
 			forget_homeless(kread_ptr(skb, head));
@@ -76,7 +75,7 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	/* A driver without a card has handed it on, and it was received: its return tells nothing more. */
 	if (what == LEFT && !every_return && e->turn && !(e->turn & TURN_OUT))
 		return 0;
-	now = moment(ctl);
+	now = moment_in(ctl, ctx);
 	id = e->id;
 	e->seen = now;
 	if (guess_reuse)
@@ -91,7 +90,6 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	} else if (what == FREED && guess_reuse) {
 		goes_on_in_copy(e, now);
 	}
-	ctx = current_context();
 	pid_tgid = current_pid_tgid();
 	if (own_doing(ctx, pid_tgid))
 		return 0;
@@ -214,17 +212,17 @@ int event_0_kfree_skb(u64 *ctx)
 	struct sk_buff *skb = (struct sk_buff *)(ctx[0]);
 	struct packet_entry *e;
 	struct kp_ring_ctl *ctl;
+	u32 context;
 
 	if (!EVENT_MODE(0) || !skb)
 		return 0;
 	ctl = ring_ctl();
 	if (!ctl)
 		return 0;
-	new_moment(ctl);
 	/* A copy beside, which may be the last in its buffer, begins no packet. */
 	if (is_beside(skb) && !packet_find(kread_ptr(skb, head)))
 		return 0;
-	e = packet_of(skb, false);
+	e = packet_at(ctl, skb, false, PASSES, &context);
 	if (e)
 		event(ctl, KP_EV_DROP, e->id, 0, (u32)ctx[2] | copy_of(ctx[0]) << 32, ctx[1]);
 	return 0;

@@ -38,22 +38,30 @@ static __always_inline void count_softirq(struct kp_ring_ctl *ctl, u64 softirq)
  * When it is, for what a point's program writes: the clock is read once in a run, when the first record of it needs it, as a reading takes as long
  * as the rest of a record. Functions read it where they are entered.
  */
-static __always_inline u64 moment(struct kp_ring_ctl *ctl)
+static __always_inline u64 moment_in(struct kp_ring_ctl *ctl, u32 context)
 {
-	u64 *at;
+	u64 *at = &ctl->moment[context & 3];
 
 	if (!guess_reuse)
 		return bpf_ktime_get_boot_ns();
-	at = &ctl->moment[current_context() & 3];
 	if (!*at)
 		*at = bpf_ktime_get_boot_ns();
 	return *at;
 }
 
-/* A point's program begins. */
-static __always_inline void new_moment(struct kp_ring_ctl *ctl)
+static __always_inline u64 moment(struct kp_ring_ctl *ctl)
 {
-	ctl->moment[current_context() & 3] = 0;
+	return guess_reuse ? moment_in(ctl, current_context()) : bpf_ktime_get_boot_ns();
+}
+
+/* A point's program has found what it has to keep. Returns the context that it runs in. */
+static __always_inline u32 new_moment(struct kp_ring_ctl *ctl)
+{
+	u32 context = current_context();
+
+	if (guess_reuse)
+		ctl->moment[context & 3] = 0;
+	return context;
 }
 
 /*
