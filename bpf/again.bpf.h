@@ -33,16 +33,16 @@ static __always_inline bool comes_in(u32 what)
 #define TURN_FLAGS 15ULL
 
 /* Will the header buffer go when this skb lets go of it? skb_data_unref() in net/core/skbuff.c. */
-static __always_inline bool last_holder(struct sk_buff *skb, u64 head)
+static __always_inline bool last_holder(struct skb skb, u64 head)
 {
 	struct skb_shared_info *shinfo;
 	u32 refs;
 
-	if (!kread_bit(skb, cloned))
+	if (!skb_bit(skb, cloned))
 		return true;
-	shinfo = (struct skb_shared_info *)(head + kread(skb, end));
+	shinfo = (struct skb_shared_info *)(head + skb_field(skb, end));
 	refs = kread(shinfo, dataref.counter);
-	return refs == (kread_bit(skb, nohdr) ? (1 << 16) + 1 : 1);
+	return refs == (skb_bit(skb, nohdr) ? (1 << 16) + 1 : 1);
 }
 
 /*
@@ -79,35 +79,35 @@ __noinline int is_out_of_sight(u64 turn, u64 dev)
  * has one user: a clone of a multicast packet may be received here while another is still being sent. A sniffer clones what leaves before the point that
  * says so, therefore `cloned` alone does not excuse it there.
  */
-static __always_inline bool is_another(u64 turn, u64 ident, struct sk_buff *skb, u32 what)
+static __always_inline bool is_another(u64 turn, u64 ident, struct skb skb, u32 what)
 {
 	bool waits = turn && !(turn & TURN_OUT), same, cloned;
-	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
+	u64 dev = skb_dev(skb) & ~TURN_FLAGS;
 
 	if (!turn || (!comes_in(what) && what != QUEUED && what != LEAVES && what != GIVEN))
 		return false;
 	same = dev == (turn & ~TURN_FLAGS);
-	cloned = kread_bit(skb, cloned);
+	cloned = skb_bit(skb, cloned);
 	if (what == LEAVES || what == GIVEN)
-		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, kread_ptr(skb, head))));
+		return waits && (!cloned || (!(turn & TURN_SHARED) && last_holder(skb, skb_head(skb))));
 	if (comes_in(what)) {
 		if (waits && same && (what == ARRIVES || turn & TURN_HANDED))
-			return !kread(skb, skb_iif);
+			return !skb_field(skb, skb_iif);
 		if (cloned)
 			return false;
-		return waits ? turn & TURN_READ || (turn & TURN_HANDED && netns_count && !kread(skb, skb_iif) && is_out_of_sight(turn, dev)) : leads_out(turn);
+		return waits ? turn & TURN_READ || (turn & TURN_HANDED && netns_count && !skb_field(skb, skb_iif) && is_out_of_sight(turn, dev)) : leads_out(turn);
 	}
 	/* TCP sends clones, and over IPv6 a segment that is sent again has the headers that it had before: its buffer is queued once more. */
-	return (waits ? turn & TURN_READ || !kread(skb, skb_iif) : same) && (!cloned || ident >> 56 == IDENT_TCP6);
+	return (waits ? turn & TURN_READ || !skb_field(skb, skb_iif) : same) && (!cloned || ident >> 56 == IDENT_TCP6);
 }
 
 /*
  * Of what has no network header, the owner tells whether it is a message of netlink or a unix socket, for which a buffer was used again. Without an owner
  * it is one: a packet has its headers when its socket lets go of it.
  */
-static __always_inline bool of_another_family(struct sk_buff *skb)
+static __always_inline bool of_another_family(struct skb skb)
 {
-	struct sock *sk = (void *)kread_ptr(skb, sk);
+	struct sock *sk = (void *)skb_sk(skb);
 	u16 family = sk ? kread((struct sock *)(sk), __sk_common.skc_family) : 0;
 
 	return family != AF_INET && family != AF_INET6;
@@ -122,13 +122,13 @@ static __always_inline bool of_another_family(struct sk_buff *skb)
 #define WAITING_PACKET_US 10000000ULL
 #define FREED_PACKET_US 100ULL
 
-static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
+static __always_inline u64 identity_of(struct skb skb, u64 head)
 {
 	struct header_offsets h = headers_of(skb, head);
 
 	if (!h.network || h.network == UNSET_HEADER || !in_header_area(skb, h.network))
 		return 0;
-	return identity(head + h.network, swap16(h.protocol), kread_bit(skb, ip_summed) == CHECKSUM_PARTIAL);
+	return identity(head + h.network, swap16(h.protocol), skb_bit(skb, ip_summed) == CHECKSUM_PARTIAL);
 }
 
 /*
@@ -136,28 +136,28 @@ static __always_inline u64 identity_of(struct sk_buff *skb, u64 head)
  * received and not sent since; or it is at the device that it was queued to, which completed its checksum. What a socket makes begins in the buffer that it is
  * made in.
  */
-static __always_inline bool skb_goes_on(struct ident_entry *s, struct sk_buff *skb, u32 what)
+static __always_inline bool skb_goes_on(struct ident_entry *s, struct skb skb, u32 what)
 {
-	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS, last = s->turn & ~TURN_FLAGS;
+	u64 dev = skb_dev(skb) & ~TURN_FLAGS, last = s->turn & ~TURN_FLAGS;
 
 	if (comes_in(what))
 		return s->turn & TURN_OUT && (s->seen & SEEN_DEVICE) != received_by(dev);
 	if (s->turn & TURN_OUT)
 		return what != QUEUED && (what != LEAVES || !(s->turn & TURN_HANDED)) && last == dev;
-	return kread(skb, skb_iif) && (!dev || namespace_of(last) == namespace_of(dev));
+	return skb_field(skb, skb_iif) && (!dev || namespace_of(last) == namespace_of(dev));
 }
 
 /*
  * It leaves in a buffer of its own, and waited for that while others held what it was in and went on: its checksum was completed in a copy (skb_checksum_help() in
  * net/core/dev.c).
  */
-static __always_inline bool leaves_in_copy(u64 turn, struct sk_buff *skb, u32 what)
+static __always_inline bool leaves_in_copy(u64 turn, struct skb skb, u32 what)
 {
-	return what == LEAVES && turn & TURN_SHARED && !kread_bit(skb, cloned);
+	return what == LEAVES && turn & TURN_SHARED && !skb_bit(skb, cloned);
 }
 
 /* In the place of SEEN_HOPS. 0: not of IP, or tagged in its data. */
-static __always_inline u64 hops_left(struct sk_buff *skb, u64 head)
+static __always_inline u64 hops_left(struct skb skb, u64 head)
 {
 	struct header_offsets h = headers_of(skb, head);
 	u64 word;
@@ -169,22 +169,22 @@ static __always_inline u64 hops_left(struct sk_buff *skb, u64 head)
 }
 
 /* Comes in what no device of this namespace received yet, and is not what one handed to this device just now, or a copy of what did while this one was in the backlog? */
-static __always_inline bool may_be_next(u64 turn, struct sk_buff *skb, u32 what)
+static __always_inline bool may_be_next(u64 turn, struct skb skb, u32 what)
 {
-	return comes_in(what) && !kread(skb, skb_iif) && (turn & ~TURN_SHARED) != (kread_ptr(skb, dev) & ~TURN_FLAGS) && (what != RECEIVED || !kread_bit(skb, cloned));
+	return comes_in(what) && !skb_field(skb, skb_iif) && (turn & ~TURN_SHARED) != (skb_dev(skb) & ~TURN_FLAGS) && (what != RECEIVED || !skb_bit(skb, cloned));
 }
 
 /*
  * What may be the next one comes in by the device that received the packet with these headers first, with no fewer hops left than that had. In a
  * loop of routers it would have fewer: this is the next one of a sender that gives all of them one identification, as generators of packets do.
  */
-static __always_inline bool comes_from_its_source(struct ident_entry *s, struct sk_buff *skb)
+static __always_inline bool comes_from_its_source(struct ident_entry *s, struct skb skb)
 {
-	return (s->seen & SEEN_DEVICE) == received_by(kread_ptr(skb, dev) & ~TURN_FLAGS) && hops_left(skb, kread_ptr(skb, head)) >= (s->seen & SEEN_HOPS);
+	return (s->seen & SEEN_DEVICE) == received_by(skb_dev(skb) & ~TURN_FLAGS) && hops_left(skb, skb_head(skb)) >= (s->seen & SEEN_HOPS);
 }
 
 /* The slot of this name, if it can be this packet's. */
-static __always_inline struct ident_entry *again_by(u64 name, u64 ident, struct sk_buff *skb, u32 what)
+static __always_inline struct ident_entry *again_by(u64 name, u64 ident, struct skb skb, u32 what)
 {
 	struct ident_entry *s = ident_slot(ident, name);
 
@@ -200,7 +200,7 @@ static __always_inline struct ident_entry *again_by(u64 name, u64 ident, struct 
  */
 __noinline u64 known_again(u64 at, u64 ident, u32 what, u64 now)
 {
-	struct sk_buff *skb = (struct sk_buff *)at;
+	struct skb skb = skb_at(at);
 	struct ident_entry *s = again_by(name_of(ident, skb), ident, skb, what);
 	u64 reach;
 
@@ -211,7 +211,7 @@ __noinline u64 known_again(u64 at, u64 ident, u32 what, u64 now)
 		return 0;
 	if (s->seen & SEEN_FREED)
 		reach = FREED_PACKET_US;
-	else if (comes_in(what) || s->turn & TURN_OUT || !kread(skb, skb_iif))
+	else if (comes_in(what) || s->turn & TURN_OUT || !skb_field(skb, skb_iif))
 		reach = SAME_PACKET_US;
 	else
 		reach = WAITING_PACKET_US;
@@ -222,7 +222,7 @@ __noinline u64 known_again(u64 at, u64 ident, u32 what, u64 now)
 }
 
 /* Its slot, if it still is its own. */
-static __always_inline struct ident_entry *slot_of(struct packet_entry *e, struct sk_buff *skb)
+static __always_inline struct ident_entry *slot_of(struct packet_entry *e, struct skb skb)
 {
 	struct ident_entry *s = ident_slot(e->ident, name_of(e->ident, skb));
 
@@ -230,7 +230,7 @@ static __always_inline struct ident_entry *slot_of(struct packet_entry *e, struc
 }
 
 /* It was seen in another buffer since, or another packet had its headers (its first segment): what lies in this buffer is not it any more. */
-static __always_inline bool went_on_elsewhere(struct packet_entry *e, struct sk_buff *skb)
+static __always_inline bool went_on_elsewhere(struct packet_entry *e, struct skb skb)
 {
 	u64 name = name_of(e->ident, skb);
 	struct ident_entry *s = ident_slot(e->ident, name);
@@ -254,7 +254,7 @@ static __always_inline void goes_on_in_copy(struct packet_entry *e, u64 now)
  */
 __noinline int goes_on_unseen(u64 at, u64 head)
 {
-	struct sk_buff *skb = (struct sk_buff *)at;
+	struct skb skb = skb_at(at);
 	struct kp_ring_ctl *ctl = ring_ctl();
 	u64 ident = identity_of(skb, head);
 	struct ident_entry *s, *alone;
@@ -274,7 +274,7 @@ __noinline int goes_on_unseen(u64 at, u64 head)
  * The packet is freed. What comes later with these headers is another one: an answer may have the request's identification and
  * length.
  */
-static __always_inline void soon_unknown(struct packet_entry *e, struct sk_buff *skb, u64 now)
+static __always_inline void soon_unknown(struct packet_entry *e, struct skb skb, u64 now)
 {
 	struct ident_entry *s = slot_of(e, skb);
 	if (s)
@@ -282,7 +282,7 @@ static __always_inline void soon_unknown(struct packet_entry *e, struct sk_buff 
 }
 
 /* Returns its slot, if that is its own. */
-static __always_inline struct ident_entry *set_turn(struct packet_entry *e, struct sk_buff *skb, u64 turn, u64 now)
+static __always_inline struct ident_entry *set_turn(struct packet_entry *e, struct skb skb, u64 turn, u64 now)
 {
 	u64 ident = e->ident, name = name_of(ident, skb);
 	struct ident_entry *s = ident_slot(ident, name), *alone;
@@ -300,8 +300,8 @@ static __always_inline struct ident_entry *set_turn(struct packet_entry *e, stru
 		/* it may have waited in a queue: what goes on in another buffer does so from here on */
 		s->seen = (s->seen & SEEN_FIRST) | seen_time(now);
 	} else if (!names_packet(ident)) { /* a copy of its own */
-		from = kread(skb, skb_iif);
-		fill_slot(s, name, e->id, turn, (from ? seen_device(kread_ptr(skb, dev), from) : 0) | seen_time(now));
+		from = skb_field(skb, skb_iif);
+		fill_slot(s, name, e->id, turn, (from ? seen_device(skb_dev(skb), from) : 0) | seen_time(now));
 	} else {
 		return NULL;
 	}
@@ -313,30 +313,30 @@ static __always_inline struct ident_entry *set_turn(struct packet_entry *e, stru
  * sent (skb_set_err_queue() in net/core/skbuff.c). What becomes of it says nothing of the packet: that may have been given a buffer of its own, because it is
  * forwarded with other headers, and wait there. What was never cloned had the sniffer as its only receiver.
  */
-static __always_inline bool is_beside(struct sk_buff *skb)
+static __always_inline bool is_beside(struct skb skb)
 {
-	struct sock *sk = (void *)kread_ptr(skb, sk);
+	struct sock *sk = (void *)skb_sk(skb);
 
 	if (!sk)
 		return false;
-	if (kread_bit(skb, pkt_type) == PACKET_OUTGOING && !kread(skb, skb_iif))
+	if (skb_bit(skb, pkt_type) == PACKET_OUTGOING && !skb_field(skb, skb_iif))
 		return true;
-	return !kread_ptr(skb, dev) && kread_bit(skb, cloned) && kread(sk, __sk_common.skc_family) == AF_PACKET;
+	return !skb_dev(skb) && skb_bit(skb, cloned) && kread(sk, __sk_common.skc_family) == AF_PACKET;
 }
 
 /*
  * A tunnel's packet leaves: it may have waited in its device's queue, and what is in it is known again from here on (skb_reset_inner_headers() in
  * include/linux/skbuff.h says where that is, whatever its sender offloads).
  */
-static __always_inline void inside_goes_on(struct sk_buff *skb, u64 head, u64 now)
+static __always_inline void inside_goes_on(struct skb skb, u64 head, u64 now)
 {
-	u16 inner = kread(skb, inner_network_header), network = kread(skb, network_header);
+	u16 inner = skb_field(skb, inner_network_header), network = skb_field(skb, network_header);
 	struct ident_entry *s;
 	u64 ident, name;
 
 	if (inner <= network || inner - network > 256)
 		return;
-	ident = identity(head + inner, (kread_word(head + inner) & 0xf0) == 0x40 ? ETH_P_IP : ETH_P_IPV6, kread_bit(skb, ip_summed) == CHECKSUM_PARTIAL);
+	ident = identity(head + inner, (kread_word(head + inner) & 0xf0) == 0x40 ? ETH_P_IP : ETH_P_IPV6, skb_bit(skb, ip_summed) == CHECKSUM_PARTIAL);
 	name = name_of(ident, skb);
 	s = ident_slot(ident, name);
 	/* what was freed then was in the buffer that the tunnel copied it from */
@@ -345,7 +345,7 @@ static __always_inline void inside_goes_on(struct sk_buff *skb, u64 head, u64 no
 }
 
 /* With guess_reuse: what the point says of the packet's way. */
-static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *skb, u32 what, u64 now)
+static __always_inline void take_turn(struct packet_entry *e, struct skb skb, u32 what, u64 now)
 {
 	u64 head = e->head, shared = e->turn & TURN_SHARED, dev;
 	struct ident_entry *s;
@@ -357,7 +357,7 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 	}
 	if (!comes_in(what) && what != QUEUED && what != LEAVES)
 		return;
-	dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
+	dev = skb_dev(skb) & ~TURN_FLAGS;
 	if (what == QUEUED || what == LEAVES) {
 		if (!last_holder(skb, head))
 			shared = TURN_SHARED;
@@ -372,7 +372,7 @@ static __always_inline void take_turn(struct packet_entry *e, struct sk_buff *sk
 		s->seen = ((s->seen & SEEN_FIRST) ?: received_by(dev & ~TURN_FLAGS) | hops_left(skb, head)) | seen_time(now);
 }
 
-static __always_inline void remember(struct packet_entry *e, struct sk_buff *skb, u64 ident, u64 id, u64 now)
+static __always_inline void remember(struct packet_entry *e, struct skb skb, u64 ident, u64 id, u64 now)
 {
 	u64 name = name_of(ident, skb);
 	struct ident_entry *s = ident_slot(ident, name);

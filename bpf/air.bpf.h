@@ -46,7 +46,7 @@ __noinline int tell_air(u64 skb, u64 head, u64 id)
 	s->head = 0;
 	if (!air_data(s->header[0]) || !(s->header[1] & 0x40))
 		return 0;
-	locate((struct sk_buff *)skb, &w);
+	locate(skb_at(skb), &w);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;

@@ -11,6 +11,29 @@
 
 #include "lists.bpf.h"
 
+/*
+ * While pskb_expand_head() runs, the skb has a buffer that is not known, and its headers lie elsewhere in it than the skb says: what is called with
+ * it then follows the move by the skb's address. `id` 0: it is over.
+ */
+static __always_inline void buffer_moves(u64 skb, u64 id)
+{
+	struct kp_ring_ctl *ctl = ring_ctl();
+	u32 ctx = current_context() & 3;
+
+	if (!ctl)
+		return;
+	ctl->moving_id[ctx] = id;
+	ctl->moving[ctx] = id ? skb : 0;
+}
+
+static __noinline u64 moving_packet(u64 skb)
+{
+	struct kp_ring_ctl *ctl = ring_ctl();
+	u32 ctx = current_context() & 3;
+
+	return ctl && ctl->moving[ctx] == skb ? ctl->moving_id[ctx] : 0;
+}
+
 #define TIME_BITS 40
 #define TIME_MASK ((1ULL << TIME_BITS) - 1)
 
@@ -48,8 +71,8 @@ static __always_inline u64 time_of_call(u32 func)
 __noinline int roles_at_entry(u64 at, u64 place, u32 roles, u64 arg2)
 {
 	struct packet_entry *e = entry_at(place);
-	struct sk_buff *skb = (struct sk_buff *)at;
-	u64 head = kread_ptr(skb, head);
+	struct skb skb = skb_at(at);
+	u64 head = skb_head(skb);
 
 	if (roles & KP_ROLE_FREE) {
 		if (last_holder(skb, head)) {
@@ -59,20 +82,20 @@ __noinline int roles_at_entry(u64 at, u64 place, u32 roles, u64 arg2)
 			return ends;
 		}
 	} else if (roles & KP_ROLE_EXPAND) {
-		buffer_moves((u64)skb, e->id);
+		buffer_moves(skb.at, e->id);
 		/* the old buffer is freed inside, where nobody tells us, unless a clone still holds it: a sniffer's, whose end is not the packet's */
 		if (roles & KP_ROLE_EXCHANGED || !last_holder(skb, head))
 			e->turn = MOVED_ON;
 		else
 			packet_forget(e);
 	} else if (roles & KP_ROLE_GRO) {
-		struct packet_entry *merged = packet_of((struct sk_buff *)(arg2), false);
+		struct packet_entry *merged = packet_of(skb_at(arg2), false);
 		struct kp_ring_ctl *ctl = ring_ctl();
 
 		if (merged && ctl)
 			log_lineage(KP_LIN_GRO, merged->id, e->id);
 	} else if (roles & KP_ROLE_LINK) {
-		check_link((u64)skb, head, place);
+		check_link(skb.at, head, place);
 	}
 	return 0;
 }
@@ -80,8 +103,8 @@ __noinline int roles_at_entry(u64 at, u64 place, u32 roles, u64 arg2)
 /* A datagram whose ports are still to be written: they are those of its socket and of the flow. */
 __noinline u64 packet_of_flow(u64 at, u64 flow)
 {
-	struct sk_buff *skb = (struct sk_buff *)at;
-	u64 head = kread_ptr(skb, head);
+	struct skb skb = skb_at(at);
+	u64 head = skb_head(skb);
 	struct header_offsets h = headers_of(skb, head);
 	struct packet_entry *e = packet_find(head);
 
@@ -93,9 +116,9 @@ __noinline u64 packet_of_flow(u64 at, u64 flow)
 /* What is read is a copy beside its packet, or no packet: what was received has headers. A function of its own, as the deepest way of calls has no stack to spare. */
 static __noinline u64 none_is_read(u64 skb)
 {
-	struct sk_buff *s = (struct sk_buff *)skb;
+	struct skb s = skb_at(skb);
 
-	return is_beside(s) || (!kread(s, skb_iif) && !kread(s, network_header));
+	return is_beside(s) || (!skb_field(s, skb_iif) && !skb_field(s, network_header));
 }
 
 /* What most functions are not: something is done to the packet's identity, or the packet lies behind a pointer. */
@@ -103,7 +126,7 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 {
 	u32 func = KP_COOKIE_FUNC(cookie), roles = KP_COOKIE_ROLES(cookie);
 	struct packet_entry *e;
-	struct sk_buff *skb;
+	struct skb skb;
 	bool ends = false;
 	u64 now, id;
 
@@ -122,7 +145,7 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 		id = moving_packet(arg);
 		return id ? pack(bpf_ktime_get_boot_ns(), id) : 0;
 	}
-	skb = (struct sk_buff *)(arg);
+	skb = skb_at(arg);
 	if (roles & KP_ROLE_READ && none_is_read(arg))
 		return 0;
 	if (roles & KP_ROLE_FLOW) {
@@ -132,10 +155,10 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 	} else {
 		e = packet_of(skb, roles & KP_ROLE_FREE);
 	}
-	if (!e && any_homeless && roles & KP_ROLE_FREE && last_holder(skb, kread_ptr(skb, head)))
-		forget_homeless(kread_ptr(skb, head));
+	if (!e && any_homeless && roles & KP_ROLE_FREE && last_holder(skb, skb_head(skb)))
+		forget_homeless(skb_head(skb));
 	if (!e && air_watch && roles & KP_ROLE_AIR)
-		keep_air(arg, kread_ptr(skb, head));
+		keep_air(arg, skb_head(skb));
 	if (!e)
 		return roles & KP_ROLE_ALLOC ? pack(time_of_call(func), 0) : 0;
 	id = e->id;
@@ -154,7 +177,7 @@ __noinline u64 special_entry(u64 cookie, u64 arg, u64 arg2)
 /* Of a function with nothing special about it. */
 static __always_inline u64 plain_entry(u64 cookie, u64 arg)
 {
-	struct packet_entry *e = packet_of((struct sk_buff *)(arg), cookie & KP_COOKIE_SETTLED);
+	struct packet_entry *e = packet_of(skb_at(arg), cookie & KP_COOKIE_SETTLED);
 	u64 now;
 
 	if (!e)
@@ -218,12 +241,12 @@ static long born_step(u32 i, struct born_walk *w)
 }
 
 /* What a filter would look at may not be written yet where the kernel has not given the packet a protocol: then only a known one counts. */
-static __always_inline u64 returned_packet(struct sk_buff *skb)
+static __always_inline u64 returned_packet(struct skb skb)
 {
 	struct packet_entry *e;
 
-	if (has_filter && !kread(skb, protocol)) {
-		e = packet_find(kread_ptr(skb, head));
+	if (has_filter && !skb_field(skb, protocol)) {
+		e = packet_find(skb_head(skb));
 		return e ? e->id : 0;
 	}
 	return packet_id_of(skb);
@@ -260,7 +283,7 @@ static __noinline u64 roles_at_return(struct kp_ring_ctl *ctl, u32 roles, u64 id
 		return id;
 	}
 	if (roles & KP_ROLE_RET)
-		return returned_packet((struct sk_buff *)ret);
+		return returned_packet(skb_at(ret));
 	if (id && roles & KP_ROLE_CLONE) {
 		log_lineage(KP_LIN_CLONE, id, id);
 	} else if (id) {

@@ -24,7 +24,7 @@ static __always_inline void special_entry_only(u64 cookie, u64 arg, u64 arg2)
 
 static __always_inline void plain_entry_only(u64 cookie, u64 arg)
 {
-	struct packet_entry *e = packet_of((struct sk_buff *)(arg), cookie & KP_COOKIE_SETTLED);
+	struct packet_entry *e = packet_of(skb_at(arg), cookie & KP_COOKIE_SETTLED);
 	u64 now;
 
 	if (!e)

@@ -53,23 +53,25 @@ struct header_offsets {
 	u16 transport, network, mac;
 };
 
-static __always_inline struct header_offsets header_offsets(struct sk_buff *skb)
+static __always_inline struct header_offsets header_offsets(struct skb skb)
 {
 	struct header_offsets h;
 
 #ifdef KPAT_DIRECT
-	u64 w = kread_ptr(skb, protocol);
+	if (!skb.trusted) {
+		u64 w = kread_ptr((struct sk_buff *)skb.at, protocol);
 
-	h.protocol = w;
-	h.transport = w >> 16;
-	h.network = w >> 32;
-	h.mac = w >> 48;
-#else
-	h.protocol = kread(skb, protocol);
-	h.transport = kread(skb, transport_header);
-	h.network = kread(skb, network_header);
-	h.mac = kread(skb, mac_header);
+		h.protocol = w;
+		h.transport = w >> 16;
+		h.network = w >> 32;
+		h.mac = w >> 48;
+		return h;
+	}
 #endif
+	h.protocol = skb_field(skb, protocol);
+	h.transport = skb_field(skb, transport_header);
+	h.network = skb_field(skb, network_header);
+	h.mac = skb_field(skb, mac_header);
 	return h;
 }
 
@@ -87,11 +89,11 @@ static __always_inline u16 network_in_data(u64 data, u16 mac, u16 network, u16 t
 
 __noinline u64 received_at(u64 at, u64 head, u64 mac, u64 network)
 {
-	struct sk_buff *skb = (struct sk_buff *)at;
-	u64 dev = kread_ptr(skb, dev);
+	struct skb skb = skb_at(at);
+	u64 dev = skb_dev(skb);
 	u16 type = kernel_address(dev) ? kread((struct net_device *)dev, type) : 0;
 
-	return network_in_data(kread_ptr(skb, data) - head, mac, network, type);
+	return network_in_data(skb_data(skb) - head, mac, network, type);
 }
 
 static __always_inline bool only_driver_saw(struct header_offsets h)
@@ -100,19 +102,19 @@ static __always_inline bool only_driver_saw(struct header_offsets h)
 }
 
 /* The same with the place of the network header also where only the driver has seen the packet. */
-static __always_inline struct header_offsets headers_of(struct sk_buff *skb, u64 head)
+static __always_inline struct header_offsets headers_of(struct skb skb, u64 head)
 {
 	struct header_offsets h = header_offsets(skb);
 
 	if (only_driver_saw(h))
-		h.network = received_at((u64)skb, head, h.mac, h.network);
+		h.network = received_at(skb_address(skb), head, h.mac, h.network);
 	return h;
 }
 
 /* Not where pages have all behind the link header, as a program's that it sends from a ring of its own (PACKET_TX_RING): what lies there is another packet's. */
-static __always_inline bool in_header_area(struct sk_buff *skb, u16 network)
+static __always_inline bool in_header_area(struct skb skb, u16 network)
 {
-	return network < kread(skb, tail);
+	return network < skb_field(skb, tail);
 }
 
 /* EtherType in host order. IPv4 sets skb->protocol only in __ip_local_out: before that the version nibble says it. */
@@ -158,14 +160,14 @@ static __always_inline bool locate_device(u64 at, struct where *w)
  * Device and namespace. skb->dev shares its place with list links of TCP's queues and with UDP's scratch word, so a
  * value that is no device must not be believed: a device's namespace has a plausible inode number.
  */
-static __always_inline void locate(struct sk_buff *skb, struct where *w)
+static __always_inline void locate(struct skb skb, struct where *w)
 {
 	struct net *net;
 	struct sock *sk;
 
-	if (locate_device(kread_ptr(skb, dev), w))
+	if (locate_device(skb_dev(skb), w))
 		return;
-	sk = (void *)kread_ptr(skb, sk);
+	sk = (void *)skb_sk(skb);
 	if (!sk)
 		return;
 	net = (void *)kread_ptr(sk, __sk_common.skc_net.net);
@@ -196,23 +198,23 @@ static __always_inline bool link_header_valid(u16 mac, u16 nh, u16 link_type)
 }
 
 /* Bytes of the packet from `start` to its end, wherever skb->data points at the moment. */
-static __always_inline u32 length_from(struct sk_buff *skb, u64 start)
+static __always_inline u32 length_from(struct skb skb, u64 start)
 {
-	return kread(skb, len) + (u32)(kread_ptr(skb, data) - start);
+	return skb_field(skb, len) + (u32)(skb_data(skb) - start);
 }
 
 /* Of these, how many lie in the header area. */
-static __always_inline u32 linear_from(struct sk_buff *skb, u64 start)
+static __always_inline u32 linear_from(struct skb skb, u64 start)
 {
-	return length_from(skb, start) - kread(skb, data_len);
+	return length_from(skb, start) - skb_field(skb, data_len);
 }
 
 /* `type_and_port`: the link type, and above it the destination port where the transport header is not written yet. */
 __noinline int filter_matches(u64 at, u64 head, u32 mac, u32 nh, u32 type_and_port)
 {
-	struct sk_buff *skb = (struct sk_buff *)at;
+	struct skb skb = skb_at(at);
 	bool link = link_header_valid(mac, nh, (u16)type_and_port);
-	u32 start = link ? mac : nh, end = kread(skb, tail), slot = current_context(), len;
+	u32 start = link ? mac : nh, end = skb_field(skb, tail), slot = current_context(), len;
 	struct scratch *s;
 
 	s = bpf_map_lookup_elem(&scratches, &slot);
@@ -234,22 +236,22 @@ __noinline int filter_matches(u64 at, u64 head, u32 mac, u32 nh, u32 type_and_po
 	if (sample_packets && type_and_port >> 16)
 		return false;
 	if (type_and_port >> 16 && !link)
-		write_ports(s->bytes, (struct sock *)kread_ptr(skb, sk), type_and_port >> 16);
+		write_ports(s->bytes, (struct sock *)skb_sk(skb), type_and_port >> 16);
 	if (!(link ? filter_link(s->bytes, len, length_from(skb, head + start)) : filter_network(s->bytes, len, length_from(skb, head + start))))
 		return 0;
 	return !sample_below || sampled(s->bytes, nh - start, linear_from(skb, head + nh));
 }
 
 /* A VLAN tag that is not in the data but beside it, 0: none. */
-static __always_inline u16 hidden_tag(struct sk_buff *skb)
+static __always_inline u16 hidden_tag(struct skb skb)
 {
 	if (bpf_core_field_exists(struct sk_buff, vlan_all)) {
-		if (!kread(skb, vlan_all))
+		if (!skb_field(skb, vlan_all))
 			return 0;
-	} else if (!kread_bit(skb, vlan_present)) {
+	} else if (!skb_bit(skb, vlan_present)) {
 		return 0;
 	}
-	return (kread(skb, vlan_tci) & 0xefff) | KP_VLAN_PRESENT;
+	return (skb_field(skb, vlan_tci) & 0xefff) | KP_VLAN_PRESENT;
 }
 
 /*
@@ -266,10 +268,10 @@ static __always_inline bool air_data(u8 frame_control)
 	return (frame_control & 0xf) == 8;
 }
 
-static __always_inline void wireless_link(struct sk_buff *skb, u64 head, u16 nh, u16 *mac, u16 *link_type)
+static __always_inline void wireless_link(struct skb skb, u64 head, u16 nh, u16 *mac, u16 *link_type)
 {
-	struct net_device *dev = (struct net_device *)kread_ptr(skb, dev);
-	u64 at = kread_ptr(skb, data) - head;
+	struct net_device *dev = (struct net_device *)skb_dev(skb);
+	u64 at = skb_data(skb) - head;
 
 	if (*link_type != ARPHRD_ETHER || at >= nh || at == *mac || nh > at + 64)
 		return;
@@ -297,7 +299,7 @@ static __always_inline u32 segments(struct skb_shared_info *shinfo)
 /* Logs the headers as they are `now`, as far as they are in the header area. It may hold stale bytes before they are built: start_layer says. */
 __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 {
-	struct sk_buff *skb = (struct sk_buff *)at;
+	struct skb skb = skb_at(at);
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct header_offsets h = header_offsets(skb);
 	u16 mac = h.mac, nh, th = h.transport, proto;
@@ -312,7 +314,7 @@ __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 	locate(skb, &w);
 	/* not headers_of(): the deepest way of calls ends here, and has no stack for one more */
 	if (only_driver_saw(h))
-		h.network = network_in_data(kread_ptr(skb, data) - head, mac, h.network, w.link_type);
+		h.network = network_in_data(skb_data(skb) - head, mac, h.network, w.link_type);
 	nh = h.network;
 	proto = nh && nh != UNSET_HEADER ? ethertype(h, head) : 0;
 	wireless_link(skb, head, nh, &mac, &w.link_type);
@@ -325,7 +327,7 @@ __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 	r->netns = w.netns;
 	r->protocol = proto;
 	r->link_type = w.link_type;
-	r->skb_tag = (u64)skb >> 6;
+	r->skb_tag = skb.at >> 6;
 	r->ip_proto = 0;
 	r->ctx = ctx;
 	r->vlan_tci = hidden_tag(skb);
@@ -335,15 +337,15 @@ __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 	} else {
 		r->start_layer = 4;
 		start = th;
-		sk = (void *)kread_ptr(skb, sk);
+		sk = (void *)skb_sk(skb);
 		if (sk)
 			r->ip_proto = kread((struct sock *)(sk), sk_protocol);
 	}
 	r->len = length_from(skb, head + start);
-	gso = segments((struct skb_shared_info *)(head + kread(skb, end)));
+	gso = segments((struct skb_shared_info *)(head + skb_field(skb, end)));
 	r->gso_size = gso;
 	r->gso_segs = gso >> 16;
-	n = kread(skb, tail);
+	n = skb_field(skb, tail);
 	n = n > start ? n - start : 0;
 	if (n > KP_HEADER_BYTES || start == UNSET_HEADER)
 		n = start == UNSET_HEADER ? 0 : KP_HEADER_BYTES;

@@ -43,9 +43,9 @@ static __always_inline u64 name_by(u64 ident, u64 by)
 	return !ident || names_packet(ident) ? ident : (ident & ~(0xffffULL << 48)) ^ by * 0x9e3779b97f4a7c15ULL;
 }
 
-static __always_inline u64 name_of(u64 ident, struct sk_buff *skb)
+static __always_inline u64 name_of(u64 ident, struct skb skb)
 {
-	return name_by(ident, (u64)skb >> 5);
+	return name_by(ident, skb.at >> 5);
 }
 
 static __always_inline u64 name_alone(u64 ident)

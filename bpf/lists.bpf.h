@@ -8,7 +8,7 @@
 #define LIST_MAX 64
 
 /* Inlined, as what calls it is eight frames from the deepest function, the most that kernels allow. */
-static __always_inline u64 packet_id_of(struct sk_buff *skb)
+static __always_inline u64 packet_id_of(struct skb skb)
 {
 	struct packet_entry *e = packet_of(skb, false);
 
@@ -33,7 +33,7 @@ static long list_step(u32 i, void *none)
 
 	if (!ctl || !w || !w->at || w->at == w->end)
 		return 1;
-	id = packet_id_of((struct sk_buff *)w->at);
+	id = packet_id_of(skb_at(w->at));
 	if (id && !w->first) {
 		w->first = id;
 	} else if (id) {

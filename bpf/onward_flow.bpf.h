@@ -7,7 +7,7 @@
 #include "footprint.bpf.h"
 
 /* After the filter was asked. */
-static __always_inline bool of_chosen(struct sk_buff *skb, struct header_offsets h, const struct where *w)
+static __always_inline bool of_chosen(struct skb skb, struct header_offsets h, const struct where *w)
 {
 	if (!by_process)
 		return true;
@@ -21,7 +21,7 @@ static __always_inline bool of_chosen(struct sk_buff *skb, struct header_offsets
  */
 __noinline u64 flow_goes_on(u64 at, u64 head, u64 was)
 {
-	struct sk_buff *skb = (struct sk_buff *)at;
+	struct skb skb = skb_at(at);
 	u64 ident = identity_of(skb, head), key;
 	u32 slot = current_context();
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &slot);

@@ -129,7 +129,7 @@ static __always_inline u64 signature(u64 head, struct header_offsets h)
 }
 
 /* Changes when the link header does, or the VLAN tag beside it; 0: there is neither. */
-static __always_inline u64 link_signature(struct sk_buff *skb, u64 head, struct header_offsets h)
+static __always_inline u64 link_signature(struct skb skb, u64 head, struct header_offsets h)
 {
 	u64 tag = (u64)hidden_tag(skb) << 1;
 
@@ -143,13 +143,13 @@ static __always_inline u64 link_signature(struct sk_buff *skb, u64 head, struct 
  * its packet was asked for, and if that is the rule none will be in the log. No pointer at all is no fault: a packet that waits at a
  * socket has given up its device.
  */
-static __always_inline bool wanted(struct kp_ring_ctl *ctl, struct sk_buff *skb, u64 head, struct header_offsets h, const struct where *w, bool here, u32 port)
+static __always_inline bool wanted(struct kp_ring_ctl *ctl, struct skb skb, u64 head, struct header_offsets h, const struct where *w, bool here, u32 port)
 {
-	bool elsewhere = w->netns ? !here : !kernel_address(kread_ptr(skb, dev));
+	bool elsewhere = w->netns ? !here : !kernel_address(skb_dev(skb));
 
 	if (!elsewhere && ethertype(h, head) < 0x600)
 		return false;
-	if (elsewhere || (has_filter && !filter_matches((u64)skb, head, h.mac, h.network, w->link_type | port << 16)) || !of_chosen(skb, h, w)) {
+	if (elsewhere || (has_filter && !filter_matches(skb.at, head, h.mac, h.network, w->link_type | port << 16)) || !of_chosen(skb, h, w)) {
 		/* not of ports that are still to be written, nor of a place that is the socket's */
 		if (!port && (w->ifindex || !(elsewhere || places_chosen())))
 			remember_refusal(skb, head, h);
@@ -167,7 +167,7 @@ static __always_inline void count_refused(struct kp_ring_ctl *ctl)
 }
 
 /* Asked before admit(), which has much to keep and to give back for a packet that nobody asked for. `ctl`: NULL where it is not at hand. */
-static __always_inline bool refused_as_before(struct kp_ring_ctl *ctl, struct sk_buff *skb, u64 head)
+static __always_inline bool refused_as_before(struct kp_ring_ctl *ctl, struct skb skb, u64 head)
 {
 	struct header_offsets h = headers_of(skb, head);
 
@@ -189,7 +189,7 @@ static __always_inline bool refused_as_before(struct kp_ring_ctl *ctl, struct sk
  */
 __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 {
-	struct sk_buff *skb = (struct sk_buff *)at;
+	struct skb skb = skb_at(at);
 	struct header_offsets h = headers_of(skb, head);
 	struct kp_ring_ctl *ctl;
 	u16 family;
@@ -205,10 +205,10 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 	if (!ctl || (own_tgid && own_doing(current_context(), current_pid_tgid())))
 		return 0;
 	sig = signature(head, h);
-	sk = (void *)kread_ptr(skb, sk);
+	sk = (void *)skb_sk(skb);
 	if (!sig) {
 		/* What tells a sender that its data were sent, or when, has no headers and is none; a packet has them before it is read, or its socket lets go of it. */
-		if (!sk || ifindex_count || what == READ || what == FREED || kread_bit(skb, pkt_type) == PACKET_OUTGOING)
+		if (!sk || ifindex_count || what == READ || what == FREED || skb_bit(skb, pkt_type) == PACKET_OUTGOING)
 			return 0;
 		family = kread((struct sock *)(sk), __sk_common.skc_family);
 		if ((family != AF_INET && family != AF_INET6) || (has_filter && !socket_wanted((u64)sk, family)))
@@ -227,9 +227,9 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 	now = moment(ctl);
 	if (guess_reuse || by_process)
 		ident = identity_of(skb, head);
-	id = guess_reuse ? known_again((u64)skb, ident, what, now) : 0;
+	id = guess_reuse ? known_again(skb.at, ident, what, now) : 0;
 	/* lives are whole: what was received already was not chosen then, whatever its headers say now */
-	if (sample_below && !id && !ifindex_count && kread(skb, skb_iif))
+	if (sample_below && !id && !ifindex_count && skb_field(skb, skb_iif))
 		return 0;
 	place = packet_insert(head, id, now);
 	if (!place) {
@@ -242,29 +242,29 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 	if (sig && !sk && ctl->poll != POLL_TOLD && current_context() == 1)
 		tell_poll(id, now);
 	e->sig = sig;
-	e->dev = kread_ptr(skb, dev);
+	e->dev = skb_dev(skb);
 	e->link = link_signature(skb, head, h);
 	if (guess_reuse)
 		remember(e, skb, ident, id, now);
 	else if (by_process)
 		e->ident = ident;
 	if (air_watch && sig && !sk)
-		tell_air((u64)skb, head, id);
+		tell_air(skb.at, head, id);
 	if (stamp_watch && sig && !sk)
-		tell_stamp((u64)skb, head, id, now);
+		tell_stamp(skb.at, head, id, now);
 	if (port)
 		e->sig = 1; /* differs from any: headers are logged once they are whole */
-	else if (sig || kread(skb, transport_header) != UNSET_HEADER)
-		footprint((u64)skb, head, id, now);
+	else if (sig || skb_field(skb, transport_header) != UNSET_HEADER)
+		footprint(skb.at, head, id, now);
 	return place;
 }
 
 /* The same; where it is asked whose the packet is, its sender is known then. */
-static __always_inline u64 admit_by_sender(struct sk_buff *skb, u64 head, u32 port, u32 what)
+static __always_inline u64 admit_by_sender(struct skb skb, u64 head, u32 port, u32 what)
 {
 	if (by_process)
-		know_sender(kread_ptr(skb, sk));
-	return admit((u64)skb, head, port, what);
+		know_sender(skb_sk(skb));
+	return admit(skb.at, head, port, what);
 }
 
 /*
@@ -275,20 +275,20 @@ static __always_inline u64 admit_by_sender(struct sk_buff *skb, u64 head, u32 po
 __noinline int changed(u64 at, u64 head, u64 place, u64 sig)
 {
 	struct packet_entry *e = entry_at(place);
-	struct sk_buff *skb = (struct sk_buff *)at;
+	struct skb skb = skb_at(at);
 	struct kp_ring_ctl *ctl = ring_ctl();
-	u64 dev = kread_ptr(skb, dev), link, ident;
+	u64 dev = skb_dev(skb), link, ident;
 
 	if (!ctl || (own_tgid && own_doing(current_context(), current_pid_tgid())))
 		return 1;
 	link = link_signature(skb, head, headers_of(skb, head));
 	if (sig == e->sig && link == e->link) {
 		e->dev = dev;
-		log_place((u64)skb, dev, e->id);
+		log_place(skb.at, dev, e->id);
 		return 1;
 	}
 	if (by_process && sig != e->sig) {
-		ident = flow_goes_on((u64)skb, head, e->ident);
+		ident = flow_goes_on(skb.at, head, e->ident);
 		if (!guess_reuse)
 			e->ident = ident;
 	}
@@ -305,7 +305,7 @@ __noinline int changed(u64 at, u64 head, u64 place, u64 sig)
 	e->sig = sig;
 	e->dev = dev;
 	e->link = link;
-	footprint((u64)skb, head, e->id, moment(ctl));
+	footprint(skb.at, head, e->id, moment(ctl));
 	return 1;
 }
 
@@ -313,14 +313,14 @@ __noinline int changed(u64 at, u64 head, u64 place, u64 sig)
 __noinline int check_link(u64 at, u64 head, u64 place)
 {
 	struct packet_entry *e = entry_at(place);
-	struct sk_buff *skb = (struct sk_buff *)at;
+	struct skb skb = skb_at(at);
 	struct kp_ring_ctl *ctl = ring_ctl();
 	u64 link = link_signature(skb, head, headers_of(skb, head));
 
 	if (!ctl || !link || link == e->link)
 		return 0;
 	e->link = link;
-	footprint((u64)skb, head, e->id, moment(ctl));
+	footprint(skb.at, head, e->id, moment(ctl));
 	return 0;
 }
 
@@ -329,20 +329,23 @@ __noinline int check_link(u64 at, u64 head, u64 place)
  * the last probe, so it need not be looked at. `what`: of the point where it is seen, PASSES in a function; a point has `ctl`, and is told in which
  * context it runs unless the packet is not ours.
  */
-static __always_inline struct packet_entry *packet_at(struct kp_ring_ctl *ctl, struct sk_buff *skb, bool settled, u32 what, u32 *context)
+static __always_inline struct packet_entry *packet_at(struct kp_ring_ctl *ctl, struct skb *s, bool settled, u32 what, u32 *context)
 {
-	bool may_go_on = what == FREED && guess_reuse;
-	u64 head = kread_ptr(skb, head), sig;
+	struct skb skb = *s;
+	bool early = context && !(what == FREED && guess_reuse);
+	u64 head = skb_head(skb), sig;
 	struct packet_entry *e;
 
 	if (!head)
 		return NULL;
 	e = packet_find(head);
 	/* Before all else, as it is so with nearly all packets of a busy host. One that is not known here was refused by the probe before. */
-	if (!e && (settled || what == LEFT || (!may_go_on && refused_as_before(ctl, skb, head))))
+	if (!e && (settled || what == LEFT || (early && refused_as_before(ctl, skb, head))))
 		return NULL;
 	if (context)
 		*context = new_moment(ctl);
+	if (what != PASSES && what != LEFT)
+		*s = skb = looked_at(skb);
 	/* What may be freed begins no packet, and its headers are nobody's. */
 	if (what == LEFT)
 		return e;
@@ -358,15 +361,15 @@ static __always_inline struct packet_entry *packet_at(struct kp_ring_ctl *ctl, s
 			packet_forget(e);
 			return NULL;
 		}
-		if (sig && (sig != e->sig || kread_ptr(skb, dev) != e->dev))
-			e = changed((u64)skb, head, entry_place(e), sig) ? e : NULL;
+		if (sig && (sig != e->sig || skb_dev(skb) != e->dev))
+			e = changed(skb.at, head, entry_place(e), sig) ? e : NULL;
 	}
 	/* A sniffer's clone that goes before its packet is first seen leaving says nothing of where that packet is. */
-	if (may_go_on && !e && !last_holder(skb, head)) {
-		goes_on_unseen((u64)skb, head);
+	if (what == FREED && guess_reuse && !e && !last_holder(skb, head)) {
+		goes_on_unseen(skb.at, head);
 		return NULL;
 	}
-	if (!e && !(may_go_on && refused_as_before(ctl, skb, head))) {
+	if (!e && (early || !refused_as_before(ctl, skb, head))) {
 		u64 place = admit_by_sender(skb, head, 0, what);
 
 		e = place ? entry_at(place) : NULL;
@@ -374,32 +377,9 @@ static __always_inline struct packet_entry *packet_at(struct kp_ring_ctl *ctl, s
 	return e;
 }
 
-static __always_inline struct packet_entry *packet_of(struct sk_buff *skb, bool settled)
+static __always_inline struct packet_entry *packet_of(struct skb skb, bool settled)
 {
-	return packet_at(NULL, skb, settled, PASSES, NULL);
-}
-
-/*
- * While pskb_expand_head() runs, the skb has a buffer that is not known, and its headers lie elsewhere in it than the skb says: what is called with
- * it then follows the move by the skb's address. `id` 0: it is over.
- */
-static __always_inline void buffer_moves(u64 skb, u64 id)
-{
-	struct kp_ring_ctl *ctl = ring_ctl();
-	u32 ctx = current_context() & 3;
-
-	if (!ctl)
-		return;
-	ctl->moving_id[ctx] = id;
-	ctl->moving[ctx] = id ? skb : 0;
-}
-
-static __noinline u64 moving_packet(u64 skb)
-{
-	struct kp_ring_ctl *ctl = ring_ctl();
-	u32 ctx = current_context() & 3;
-
-	return ctl && ctl->moving[ctx] == skb ? ctl->moving_id[ctx] : 0;
+	return packet_at(NULL, &skb, settled, PASSES, NULL);
 }
 
 #endif

@@ -13,9 +13,9 @@
 struct bpf_raw_tracepoint_args;
 
 /* With guess_reuse: a copy beside the packet was read, or is freed. No point of the packet's; its buffer may be another's after that. */
-static __always_inline void done_beside(struct sk_buff *skb, u32 what)
+static __always_inline void done_beside(struct skb skb, u32 what)
 {
-	u64 head = kread_ptr(skb, head);
+	u64 head = skb_head(skb);
 	struct packet_entry *e;
 
 	if (!last_holder(skb, head))
@@ -35,7 +35,7 @@ static __always_inline void done_beside(struct sk_buff *skb, u32 what)
  */
 static __always_inline bool freed_in_queue(struct kp_ring_ctl *ctl, u64 skb, u32 what)
 {
-	if (!guess_reuse)
+	if ((what != QUEUED && what != FREED && what != TAKEN) || !guess_reuse)
 		return false;
 	if (what == QUEUED)
 		ctl->moving[0] = 0;
@@ -44,32 +44,30 @@ static __always_inline bool freed_in_queue(struct kp_ring_ctl *ctl, u64 skb, u32
 	return what == TAKEN && ctl->moving[0] == skb;
 }
 
-static __always_inline int point(u32 func, u64 arg, u32 what)
+static __always_inline int point(u32 func, struct skb skb, u32 what)
 {
 	struct packet_entry *e;
 	struct kp_ring_ctl *ctl;
-	struct sk_buff *skb;
 	struct kp_point *r;
 	u64 now, id, pid_tgid;
 	u32 pid, ctx;
 	u8 flags = 0;
 
-	if (!func_mode[func & (KP_MAX_FUNCS - 1)] || !arg)
+	if (!func_mode[func & (KP_MAX_FUNCS - 1)])
 		return 0;
 	ctl = ring_ctl();
 	if (!ctl)
 		return 0;
-	skb = (struct sk_buff *)(arg);
-	if (freed_in_queue(ctl, arg, what))
+	if (freed_in_queue(ctl, skb.at, what))
 		return 0;
-	if (guess_reuse && (what == READ || what == FREED) && is_beside(skb)) {
+	if ((what == READ || what == FREED) && guess_reuse && is_beside(skb)) {
 		done_beside(skb, what);
 		return 0;
 	}
-	e = packet_at(ctl, skb, false, what, &ctx);
+	e = packet_at(ctl, &skb, false, what, &ctx);
 	if (!e) {
-		if (any_homeless && what == FREED && last_holder(skb, kread_ptr(skb, head)))
-			forget_homeless(kread_ptr(skb, head));
+		if (any_homeless && what == FREED && last_holder(skb, skb_head(skb)))
+			forget_homeless(skb_head(skb));
 		return 0;
 	}
 	/* A driver without a card has handed it on, and it was received: its return tells nothing more. */
@@ -81,8 +79,8 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	if (guess_reuse)
 		take_turn(e, skb, what, now);
 	if (what == LEAVES)
-		check_link(arg, kread_ptr(skb, head), entry_place(e));
-	if (what == FREED && last_holder(skb, kread_ptr(skb, head))) {
+		check_link(skb.at, skb_head(skb), entry_place(e));
+	if (what == FREED && last_holder(skb, skb_head(skb))) {
 		if (guess_reuse)
 			soon_unknown(e, skb, now);
 		packet_forget(e);
@@ -98,9 +96,9 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	if (!r)
 		return 0;
 	r->h.ts = now;
-	r->len = kread(skb, len);
+	r->len = skb_field(skb, len);
 	r->packet = id;
-	r->skb_tag = (u64)skb >> 6;
+	r->skb_tag = skb.at >> 6;
 	r->ctx = ctx;
 	r->flags = flags;
 	r->pad = 0;
@@ -112,25 +110,39 @@ static __always_inline int point(u32 func, u64 arg, u32 what)
 	SEC("raw_tp/" #name)                                                                   \
 	int point_##slot##_##name(u64 *ctx)                                                    \
 	{                                                                                      \
-		return point(KP_MAX_FUNCS - 1 - slot, ctx[arg], what);                                  \
+		return ctx[arg] ? point(KP_MAX_FUNCS - 1 - slot, skb_at(ctx[arg]), what) : 0;          \
 	}
 
+/* What is there for sure when the tracepoint is met, and is not freed yet. */
+#ifdef KPAT_DIRECT
+#define SURE_POINT(slot, name, arg, what)                                                      \
+	SEC("tp_btf/" #name)                                                                   \
+	int point_##slot##_##name(u64 *ctx)                                                    \
+	{                                                                                      \
+		struct sk_buff *skb = (struct sk_buff *)ctx[arg];                              \
+                                                                                               \
+		return skb ? point(KP_MAX_FUNCS - 1 - slot, skb_trusted(skb), what) : 0;       \
+	}
+#else
+#define SURE_POINT POINT
+#endif
+
 /* include/trace/events/{net,skb,qdisc,tcp}.h; the argument is that of the TP_PROTO */
-POINT(0, napi_gro_receive_entry, 0, ARRIVES)
-POINT(1, netif_rx, 0, BACKLOGGED)
-POINT(2, netif_receive_skb_entry, 0, ARRIVES)
-POINT(3, netif_receive_skb, 0, RECEIVED)
-POINT(4, net_dev_queue, 0, QUEUED)
+SURE_POINT(0, napi_gro_receive_entry, 0, ARRIVES)
+SURE_POINT(1, netif_rx, 0, BACKLOGGED)
+SURE_POINT(2, netif_receive_skb_entry, 0, ARRIVES)
+SURE_POINT(3, netif_receive_skb, 0, RECEIVED)
+SURE_POINT(4, net_dev_queue, 0, QUEUED)
 POINT(5, qdisc_enqueue, 2, TAKEN)
 POINT(6, qdisc_dequeue, 3, GIVEN)
-POINT(7, net_dev_start_xmit, 0, LEAVES)
+SURE_POINT(7, net_dev_start_xmit, 0, LEAVES)
 POINT(8, net_dev_xmit, 0, LEFT)
 POINT(9, skb_copy_datagram_iovec, 0, READ)
 POINT(10, consume_skb, 0, FREED)
 POINT(11, tcp_probe, 1, PASSES)
-POINT(12, napi_gro_frags_entry, 0, ARRIVES)
-POINT(13, netif_receive_skb_list_entry, 0, ARRIVES)
-POINT(14, netif_rx_entry, 0, ARRIVES)
+SURE_POINT(12, napi_gro_frags_entry, 0, ARRIVES)
+SURE_POINT(13, netif_receive_skb_list_entry, 0, ARRIVES)
+SURE_POINT(14, netif_rx_entry, 0, ARRIVES)
 POINT(15, kfree_skb, 0, FREED)
 
 /* net/openvswitch/openvswitch_trace.h */
@@ -151,10 +163,12 @@ SEC("raw_tp/neigh_event_send_done")
 int point_16_neigh_event_send_done(u64 *ctx)
 {
 	struct neighbour *n = (struct neighbour *)(ctx[0]);
+	u64 last;
 
 	if ((u32)ctx[1] != 1 || !kread(n, arp_queue.qlen))
 		return 0;
-	return point(KP_MAX_FUNCS - 1 - 16, kread_ptr(n, arp_queue.prev), PASSES);
+	last = kread_ptr(n, arp_queue.prev);
+	return last ? point(KP_MAX_FUNCS - 1 - 16, skb_at(last), PASSES) : 0;
 }
 
 static __always_inline void event(struct kp_ring_ctl *ctl, u32 kind, u64 packet, u32 netns, u64 a, u64 b)
@@ -209,20 +223,20 @@ static __noinline u64 copy_of(u64 skb)
 SEC("raw_tp/kfree_skb")
 int event_0_kfree_skb(u64 *ctx)
 {
-	struct sk_buff *skb = (struct sk_buff *)(ctx[0]);
+	struct skb skb = skb_at(ctx[0]);
 	struct packet_entry *e;
 	struct kp_ring_ctl *ctl;
 	u32 context;
 
-	if (!EVENT_MODE(0) || !skb)
+	if (!EVENT_MODE(0) || !ctx[0])
 		return 0;
 	ctl = ring_ctl();
 	if (!ctl)
 		return 0;
 	/* A copy beside, which may be the last in its buffer, begins no packet. */
-	if (is_beside(skb) && !packet_find(kread_ptr(skb, head)))
+	if (is_beside(skb) && !packet_find(skb_head(skb)))
 		return 0;
-	e = packet_at(ctl, skb, false, PASSES, &context);
+	e = packet_at(ctl, &skb, false, PASSES, &context);
 	if (e)
 		event(ctl, KP_EV_DROP, e->id, 0, (u32)ctx[2] | copy_of(ctx[0]) << 32, ctx[1]);
 	return 0;

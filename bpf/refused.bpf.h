@@ -17,6 +17,8 @@
 
 /* The filter asks for nothing but what is in flow_hash(). */
 const volatile u32 flow_decides = 0;
+/* And nothing else is chosen by. */
+const volatile u32 flow_alone = 0;
 /* Odd, random. */
 const volatile u64 refusal_key = 0x9e3779b97f4a7c15ULL;
 
@@ -66,16 +68,14 @@ static __always_inline u64 offsets_word(struct header_offsets h)
  * Of a packet that has headers: what is remembered of its refusal, 0: nothing can be. A function of its own where it takes stack, of which the
  * deepest way of calls has none to spare; `offsets` are struct header_offsets.
  */
-#ifdef KPAT_DIRECT
-static __always_inline
-#else
-static __noinline
-#endif
-u64 refusal_of(struct sk_buff *skb, u64 head, u64 offsets)
+static __always_inline u64 refusal_inline(struct skb skb, u64 head, u64 offsets)
 {
 	struct header_offsets h = { offsets, offsets >> 16, offsets >> 32, offsets >> 48 };
 	u64 hash = 1;
 
+	/* the same as what follows, by fewer questions, where each counts */
+	if (skb.trusted && flow_alone)
+		return in_header_area(skb, h.network) ? flow_hash(head, h) : 0;
 	if (has_filter) {
 		if (!flow_decides || !in_header_area(skb, h.network))
 			return 0;
@@ -86,9 +86,20 @@ u64 refusal_of(struct sk_buff *skb, u64 head, u64 offsets)
 		return 0;
 	}
 	if (places_chosen())
-		hash = (hash ^ kread_ptr(skb, dev)) * refusal_key;
+		hash = (hash ^ skb_dev(skb)) * refusal_key;
 	return hash;
 }
+
+#ifdef KPAT_DIRECT
+#define refusal_of refusal_inline
+#else
+static __noinline u64 refusal_at(u64 at, u64 head, u64 offsets)
+{
+	return refusal_inline(skb_at(at), head, offsets);
+}
+
+#define refusal_of(skb, head, offsets) refusal_at((skb).at, head, offsets)
+#endif
 
 static __always_inline u64 *refusal_slot(u64 hash)
 {
@@ -106,11 +117,11 @@ static __always_inline bool refused_before(u64 hash)
 }
 
 /* Not where headers go on behind the buffer's end: the filter refused because it could not see. */
-static __always_inline void remember_refusal(struct sk_buff *skb, u64 head, struct header_offsets h)
+static __always_inline void remember_refusal(struct skb skb, u64 head, struct header_offsets h)
 {
 	u64 hash = refusal_of(skb, head, offsets_word(h));
 
-	if (hash && kread(skb, end) >= (u32)h.network + 44)
+	if (hash && skb_field(skb, end) >= (u32)h.network + 44)
 		*refusal_slot(hash) = refusal_now(hash);
 }
 

@@ -20,10 +20,10 @@ static __always_inline bool others_a_moment_ago(u64 ident, u64 name, u64 id, u64
 /* `turn` and `id` of the packet that was in this buffer, `ident`: what the headers in it say now. */
 __noinline int was_rewritten(u64 at, u64 turn, u64 id, u64 ident, u64 now)
 {
-	struct sk_buff *skb = (struct sk_buff *)at;
+	struct skb skb = skb_at(at);
 	struct net_device *from = (struct net_device *)(turn & ~TURN_FLAGS);
-	u64 dev = kread_ptr(skb, dev) & ~TURN_FLAGS;
-	u32 iif = kread(skb, skb_iif);
+	u64 dev = skb_dev(skb) & ~TURN_FLAGS;
+	u32 iif = skb_field(skb, skb_iif);
 
 	if (!from || turn & (TURN_OUT | TURN_READ) || !iif || iif != kread(from, ifindex))
 		return 0;
@@ -33,9 +33,9 @@ __noinline int was_rewritten(u64 at, u64 turn, u64 id, u64 ident, u64 now)
 	return !others_a_moment_ago(ident, name_of(ident, skb), id, now) && !others_a_moment_ago(ident, name_alone(ident), id, now);
 }
 
-static __always_inline bool goes_on_rewritten(struct packet_entry *e, struct sk_buff *skb, u64 ident, u64 now)
+static __always_inline bool goes_on_rewritten(struct packet_entry *e, struct skb skb, u64 ident, u64 now)
 {
-	return !went_on_elsewhere(e, skb) && was_rewritten((u64)skb, e->turn, e->id, ident, now);
+	return !went_on_elsewhere(e, skb) && was_rewritten(skb.at, e->turn, e->id, ident, now);
 }
 
 #endif

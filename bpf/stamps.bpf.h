@@ -26,7 +26,7 @@ __noinline int tell_stamp(u64 skb, u64 head, u64 id, u64 now)
 	stamp = kread(shinfo, hwtstamps.hwtstamp);
 	if (!stamp)
 		return 0;
-	locate((struct sk_buff *)skb, &w);
+	locate(skb_at(skb), &w);
 	r = ring_reserve(ctl, sizeof(*r));
 	if (!r)
 		return 0;

@@ -271,4 +271,103 @@ extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
 	})
 #endif
 
+/*
+ * An skb as programs hold it: its address, which names it, and the argument of the tracepoint, where the verifier trusts that. Its members are read by
+ * plain loads then; a guarded one takes eight instructions, and the cast before it four. The compiler knows which it is wherever this is used.
+ */
+struct skb {
+	u64 at;
+	struct sk_buff *p;
+	bool trusted;
+	bool is_known; /* address and device were read */
+	u64 dev;
+};
+
+static __always_inline struct skb skb_at(u64 at)
+{
+	struct skb s = { .at = at };
+
+	return s;
+}
+
+#ifdef KPAT_DIRECT
+#define skb_field(s, member) ((s).trusted ? (s).p->member : kread((struct sk_buff *)(s).at, member))
+#define skb_bit(s, member)                                                                                          \
+	({                                                                                                          \
+		struct sk_buff *__s = (s).p;                                                                        \
+		(s).trusted ? BPF_CORE_READ_BITFIELD(__s, member) : kread_bit((struct sk_buff *)(s).at, member);    \
+	})
+
+/* Its address is asked for later: most packets are refused before. */
+static __always_inline struct skb skb_trusted(struct sk_buff *p)
+{
+	struct skb s = { .p = p, .trusted = true };
+
+	return s;
+}
+
+/* The verifier takes the difference of two pointers for a number. In assembler, as the compiler would subtract from what is added to it. */
+static __always_inline u64 skb_address(struct skb s)
+{
+	u64 at = (u64)s.p;
+
+	if (!s.trusted || s.is_known)
+		return s.at;
+	asm volatile("%0 -= %1" : "+r"(at) : "r"(kcast(struct sk_buff, 0)));
+	return at;
+}
+#else
+#define skb_field(s, member) kread((struct sk_buff *)(s).at, member)
+#define skb_address(s) ((s).at)
+#define skb_bit(s, member) kread_bit((struct sk_buff *)(s).at, member)
+#endif
+
+/* Of a pointer to bytes, which is a number to older verifiers and none to newer ones (6.17): both take a half of it for one. */
+static __always_inline u64 address_of(unsigned char *bytes)
+{
+	u64 address = (u64)bytes;
+
+	asm volatile("r1 = %0\n"
+		     "w1 = w1\n"
+		     "r2 = %0\n"
+		     "r2 >>= 32\n"
+		     "w2 = w2\n"
+		     "r2 <<= 32\n"
+		     "r1 |= r2\n"
+		     "%0 = r1"
+		     : "+r"(address)
+		     :
+		     : "r1", "r2");
+	return address;
+}
+
+static __always_inline u64 skb_head(struct skb s)
+{
+	return s.trusted ? address_of(s.p->head) : kread_ptr((struct sk_buff *)s.at, head);
+}
+
+static __always_inline u64 skb_data(struct skb s)
+{
+	return s.trusted ? address_of(s.p->data) : kread_ptr((struct sk_buff *)s.at, data);
+}
+
+static __always_inline u64 skb_sk(struct skb s)
+{
+	return kread_ptr((struct sk_buff *)skb_address(s), sk);
+}
+
+static __always_inline u64 skb_dev(struct skb s)
+{
+	return s.is_known ? s.dev : kread_ptr((struct sk_buff *)skb_address(s), dev);
+}
+
+/* Address and device are needed from here on. */
+static __always_inline struct skb looked_at(struct skb s)
+{
+	s.at = skb_address(s);
+	s.dev = kread_ptr((struct sk_buff *)s.at, dev);
+	s.is_known = true;
+	return s;
+}
+
 #endif

@@ -235,7 +235,7 @@ impl TypedLoads {
 /// Which build of the kernel side loads here: tried with a tracepoint program.
 pub fn pick_build() -> Result<Picked, String> {
     pick(&TypedLoads::here(), &mut |build| {
-        small_plan(build).load(&[("point_3_netif_receive_skb", None)]).map(drop).map_err(|e| e.to_string())
+        small_plan(build).load(&[(POINT, None)]).map(drop).map_err(|e| e.to_string())
     })
 }
 
@@ -290,6 +290,9 @@ fn small_plan(build: Build) -> Plan {
 
 const HARMLESS: &str = "icmp_rcv";
 
+/// Of a tracepoint that every kernel has; the direct build's knows its types.
+const POINT: &str = "point_3_netif_receive_skb";
+
 /// Tries one mechanism; the error says why it is unavailable.
 pub fn attempt(m: Mechanism, build: Build, config: &HashMap<String, String>) -> Result<(), String> {
     if let Some(missing) = known_missing(m, config) {
@@ -297,9 +300,14 @@ pub fn attempt(m: Mechanism, build: Build, config: &HashMap<String, String>) -> 
     }
     let plan = small_plan(build);
     if m == Mechanism::Tracepoint {
-        let loaded = plan.load(&[("point_3_netif_receive_skb", None)]).map_err(|e| e.to_string())?;
-        let prog = loaded.program("point_3_netif_receive_skb").ok_or("program is not in the object")?;
-        return sys::raw_tracepoint(prog, c"netif_receive_skb").map(drop).map_err(|e| e.to_string());
+        let loaded = plan.load(&[(POINT, None)]).map_err(|e| e.to_string())?;
+        let prog = loaded.program(POINT).ok_or("program is not in the object")?;
+        let link = if build.direct {
+            sys::link_tracing(prog, sys::ATTACH_RAW_TP, 0)
+        } else {
+            sys::raw_tracepoint(prog, c"netif_receive_skb")
+        };
+        return link.map(drop).map_err(|e| e.to_string());
     }
     let loaded = plan.load(m.programs()).map_err(|e| why(m, &e.to_string()))?;
     try_link(m, &loaded).map_err(|e| why(m, &e.to_string()))

@@ -1,10 +1,10 @@
 //! What was asked for by name and will not be recorded: the recorder reports it before it starts.
 
-use super::tracepoint_name;
+use super::{points, tracepoint_name};
 use crate::choose::Candidate;
 use crate::kernel::Symbols;
 use crate::mechanism::Mechanism;
-use crate::object::{self, Build, Side};
+use crate::object::Build;
 use crate::profile::{self, Selection};
 
 /// What was asked for by name and tracepoints cannot give: functions, and a driver's own.
@@ -14,9 +14,9 @@ pub(super) fn by_points(
     symbols: &Symbols,
     better: Option<&(Mechanism, String)>,
 ) -> Vec<(String, String)> {
-    let points = object::tracepoint_programs(build, Side::Packets);
+    let points: Vec<_> = points::programs(build).map(|(_, name, _)| name).collect();
     let is_point = |glob: &str| {
-        points.iter().any(|(_, n)| profile::glob(glob, n) || profile::glob(glob, &tracepoint_name(n)))
+        points.iter().any(|n| profile::glob(glob, n) || profile::glob(glob, &tracepoint_name(n)))
     };
     let no_functions = match better {
         Some((m, why)) => {
