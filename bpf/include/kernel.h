@@ -201,7 +201,7 @@ const volatile u32 first_netns = 0xeffffff9;
 
 #define NMI_MASK 0x00f00000
 #define HARDIRQ_MASK 0x000f0000
-#define SOFTIRQ_SERVING 0x00000100
+#define SOFTIRQ_SERVING_BIT 8
 
 #ifndef KPAT_TRACED_CONTEXT
 /* model::Context: 0 task, 1 softirq, 2 hardirq, 3 nmi, 4 unknown */
@@ -211,9 +211,10 @@ static __always_inline u8 current_context(void)
 
 	if (!preemption_count(&n))
 		return 4;
-	if (!(n & (NMI_MASK | HARDIRQ_MASK | SOFTIRQ_SERVING)))
-		return 0;
-	return n & NMI_MASK ? 3 : n & HARDIRQ_MASK ? 2 : 1;
+	if (n & (NMI_MASK | HARDIRQ_MASK))
+		return n & NMI_MASK ? 3 : 2;
+	/* without a branch, as the verifier would look at all that follows once for each way */
+	return n >> SOFTIRQ_SERVING_BIT & 1;
 }
 #else
 /*
@@ -228,7 +229,8 @@ static __always_inline u8 current_context(void)
 {
 	u32 cpu = bpf_get_smp_processor_id() & (KP_MAX_CPUS - 1);
 
-	return traced_hardirq[cpu] ? 2 : traced_softirq[cpu] ? 1 : 0;
+	/* each 0 or 1; without a branch here, too */
+	return traced_hardirq[cpu] << 1 | traced_softirq[cpu] >> traced_hardirq[cpu];
 }
 #endif
 
