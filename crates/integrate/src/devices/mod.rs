@@ -8,6 +8,7 @@
 //!
 //! The logs of a host and of its guests are of one clock. Where there is no capture they are joined by that ([`one_clock`]).
 
+mod counted;
 mod join;
 mod one_clock;
 

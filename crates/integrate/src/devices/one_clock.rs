@@ -2,11 +2,12 @@
 //!
 //! A guest's log that its host made has the host's clock, within a bound that its `guest-clock` records state. So a packet that one
 //! kernel gave to a device and one that another kernel received are compared directly: by the keys by which frames are recognised, and
-//! with the same rules for those that repeat ([`stream`]). What was received stands where a frame would, what was sent where a sighting
+//! with the same rules for those that repeat ([`stream`]), after those that their number tells apart ([`counted`]). What was received stands where a frame would, what was sent where a sighting
 //! would: nothing is received before it was sent, and it may wait in a queue between.
 //!
 //! What guests send to each other goes through the host's kernel: with a log of the host, they are not compared with each other.
 
+use super::counted::{self, Both};
 use super::is_guest;
 use crate::error::Result;
 use crate::matching::{Frame, IN_NS, Match, Side, Sighting, Windows, Wire, stream};
@@ -20,6 +21,8 @@ use kpat_store::{CrossingCounts, TableWriter};
 
 /// A capture's number where there is none.
 const NO_CAPTURE: i32 = -1;
+/// Percent, where alike packets are told apart by their number.
+const BY_NUMBER: i32 = 85;
 /// Of a guest's log without a reading of the clock.
 const UNKNOWN_NS: i64 = IN_NS;
 
@@ -114,11 +117,37 @@ pub(super) fn join(
         for device in senders {
             let worst = kept[device].guest_clock.iter().map(|r| i64::from(r.bound_ns)).max();
             let worst = if is_guest(&metas[device]) { worst.unwrap_or(UNKNOWN_NS) } else { 0 };
-            let frames = frames(&arrived, |at| bounds[to](at).saturating_add(worst));
+            let mut frames = frames(&arrived, |at| bounds[to](at).saturating_add(worst));
             let widest = frames.iter().map(|f| f.bound).max().unwrap_or(0);
+            let left = |s: &&Sighting| s.side == Side::Transmitted && !s.lost;
+            let mut sent: Vec<&Sighting> = kept[device].sightings.iter().filter(left).collect();
+            let numbered = match (kept[device].whole, of.whole) {
+                (Some(a), Some(b)) => {
+                    let bound = |at: i64| bounds[to](at).saturating_add(bounds[device](at));
+                    let both = Both { from: a.0.max(b.0), to: a.1.min(b.1), bound: &bound };
+                    counted::pairs(&sent, &arrived, &both)
+                }
+                _ => Vec::new(),
+            };
+            for &(s, r) in &numbered {
+                let from_here = From {
+                    device,
+                    packet: sent[s].packet,
+                    left: sent[s].at,
+                    bound: bounds[device](sent[s].at),
+                    key: arrived[r].keys.kind,
+                    confidence: BY_NUMBER,
+                };
+                from.entry(arrived[r].packet).or_default().push(from_here);
+            }
+            // They are no other's.
+            let known: Set<u64> = numbered.iter().map(|(_, r)| *r as u64).collect();
+            frames.retain(|f| !known.contains(&f.number));
+            let known: Set<(u64, u64)> =
+                numbered.iter().map(|(s, _)| (sent[*s].packet, sent[*s].keys.exact)).collect();
+            sent.retain(|s| !known.contains(&(s.packet, s.keys.exact)));
             let mut found = Found { arrived: &arrived, from, device, bound: &bounds[device] };
-            let (mut f, mut s) =
-                (frames.iter(), kept[device].sightings.iter().filter(|s| s.side == Side::Transmitted));
+            let (mut f, mut s) = (frames.iter(), sent.into_iter());
             let windows = Windows { own: false, scatter: 0, widest, logs: true };
             stream::run(&mut || Ok(f.next().copied()), &mut || Ok(s.next().copied()), &windows, &mut found)?;
             from = found.from;

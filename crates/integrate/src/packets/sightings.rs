@@ -36,6 +36,7 @@ impl Live {
                     side,
                     devices,
                     weak: sent && only_queued,
+                    lost: sent && self.fate.drops.iter().any(|d| self.way.took_and_dropped(at, d)),
                     tap: tap.unwrap_or_default(),
                     place,
                 });

@@ -392,6 +392,18 @@ impl Way {
             }
     }
 
+    /// Dropped by the driver's function that it was given to at this time.
+    pub(super) fn took_and_dropped(&self, at: i64, d: &Drop) -> bool {
+        match self.xmits.iter().position(|x| x.0 == at) {
+            Some(n) if n + 1 < self.xmits.len() => {
+                let (from, to) = self.xmits[n];
+                to > from && (from..=to).contains(&d.at)
+            }
+            Some(_) => self.by_driver(d),
+            None => false,
+        }
+    }
+
     /// Received when the driver that it was last given to had returned, which itself gives it its new protocol.
     fn came_after_it_was_sent(&self) -> bool {
         let sent = self.xmits.last().map_or(NEVER, |x| x.1);
