@@ -8,7 +8,7 @@
 //! recording may have such; they are left to [`super::one_clock`]'s other rules, and so is everything behind a stretch whose numbers differ. Where
 //! more was received than sent, the sender's log lacks what it does not know of: then no number is believed.
 
-use crate::matching::{IN_NS, MAX_APART_NS, Sighting};
+use crate::matching::{IN_NS, MAX_APART_NS, Side, Sighting};
 use kpat_model::hash::{Map, Set};
 
 /// What is known of two logs for this.
@@ -37,7 +37,8 @@ pub(super) fn pairs(sent: &[&Sighting], received: &[&Sighting], both: &Both<'_>)
     for (i, s) in sent.iter().enumerate().filter(|(_, s)| nameless(s)) {
         by_key.entry((s.keys.exact, s.keys.ttl)).or_default().sent.push(i);
     }
-    for (i, s) in received.iter().enumerate().filter(|(_, s)| nameless(s)) {
+    let came = |s: &Sighting| s.side == Side::Received && nameless(s);
+    for (i, s) in received.iter().enumerate().filter(|(_, s)| came(s)) {
         by_key.entry((s.keys.exact, s.keys.ttl)).or_default().received.push(i);
     }
     let mut all = Vec::new();
@@ -141,7 +142,6 @@ fn in_order(here: &mut [usize], sent: &[&Sighting]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matching::Side;
     use crate::matching::keys::Keys;
     use kpat_model::codes::match_key;
 

@@ -48,14 +48,21 @@ fn bound(readings: &[GuestClock], guest: bool, at: i64) -> i64 {
     about.iter().map(|r| i64::from(r.bound_ns)).max().unwrap_or(UNKNOWN_NS)
 }
 
-/// What a kernel received from outside: not what it gave away itself before, over a virtual link.
+/// What a kernel received from outside: not what it gave away itself before, over a virtual link. Of a packet whose headers were not in reach of the functions
+/// that receive (a fragment that a driver left in pages) it is not known that it was received; it may have been, if nothing with these headers was seen to be.
 fn arrivals(all: &[Sighting]) -> impl Iterator<Item = &Sighting> {
+    let seen: Set<u64> = all.iter().filter(|s| s.side == Side::Received).map(|s| s.keys.exact).collect();
     let mut left: Map<u64, i64> = Map::default();
     for s in all.iter().filter(|s| s.side == Side::Transmitted) {
         left.entry(s.packet).and_modify(|at| *at = s.at.min(*at)).or_insert(s.at);
     }
     let outside = move |s: &&Sighting| left.get(&s.packet).is_none_or(|at| s.at < *at);
-    all.iter().filter(|s| s.side == Side::Received).filter(outside)
+    let may_be = move |s: &&Sighting| match s.side {
+        Side::Received => true,
+        Side::Unknown => !seen.contains(&s.keys.exact),
+        Side::Transmitted => false,
+    };
+    all.iter().filter(may_be).filter(outside)
 }
 
 struct Found<'a> {
@@ -157,8 +164,12 @@ pub(super) fn join(
             if !done.insert(arrival.packet) {
                 continue;
             }
+            let nearest = from.get(&arrival.packet).map(|all| nearest(all));
+            if nearest.is_none() && arrival.side == Side::Unknown {
+                continue;
+            }
             counts.received = counts.received.map(|n| n + 1);
-            match from.get(&arrival.packet).map(|all| nearest(all)) {
+            match nearest {
                 None => counts.unmatched += 1,
                 Some(Some(from)) if from.confidence >= SURE_PERCENT => {
                     counts.crossed += 1;
