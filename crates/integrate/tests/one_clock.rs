@@ -213,6 +213,33 @@ fn two_guests_alone() {
     assert_eq!(hops(&rows), truth);
 }
 
+/// Acknowledgements of one place in the stream, closer together than the clock is known, of which some do not come: by the identification of IPv4, or
+/// else by their windows.
+#[test]
+fn acknowledgements_that_differ_elsewhere() {
+    for named in [true, false] {
+        let dir = Dir::new(if named { "one-clock-ident" } else { "one-clock-window" });
+        let mut w = World::new(&dir);
+        for n in 0..300i64 {
+            let at = 2 * SEC + n / 3 * 1_000_000 + n % 3 * 20_000;
+            let mut segment = tcp(4_000, 80, 7, 9, 0x10);
+            if !named {
+                segment[14..16].copy_from_slice(&(1_000 + n as u16).to_be_bytes());
+            }
+            let ident = if named { 1 + n as u16 } else { 0 };
+            let header =
+                ether([2; 6], [4; 6], 0x800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], ident, 6, 64, 20, &segment));
+            let sent = w.send(0, at, &header);
+            if n % 7 != 3 {
+                let got = w.receive(HOST, at + 60_000, &header);
+                w.truth.insert((0, sent, 1, got));
+            }
+        }
+        let (_, rows, truth) = w.close(&dir, &[0, HOST]);
+        assert_eq!(hops(&rows), truth);
+    }
+}
+
 /// What is first seen in a protocol came from where one with its headers was sent, unless another was seen to come.
 #[test]
 fn one_whose_coming_was_not_seen() {

@@ -106,10 +106,14 @@ fn senders(metas: &[Meta], to: usize) -> Vec<usize> {
 /// Memory: the sightings of all devices (170 bytes each).
 pub(super) fn join(
     metas: &[Meta],
-    kept: &[Kept],
+    kept: &mut [Kept],
     out: &mut TableWriter<CrossingRow>,
 ) -> Result<CrossingCounts> {
     let mut counts = CrossingCounts { received: Some(0), ..CrossingCounts::default() };
+    for s in kept.iter_mut().flat_map(|k| &mut k.sightings) {
+        s.keys.exact = s.keys.named();
+    }
+    let kept = &*kept;
     let bounds: Vec<_> = (0..metas.len())
         .map(|d| move |at: i64| bound(&kept[d].guest_clock, is_guest(&metas[d]), at))
         .collect();

@@ -15,7 +15,7 @@ pub(crate) struct Tcp {
     pub len: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keys {
     /// Equal on both sides when all of the fields in it are.
     pub exact: u64,
@@ -132,6 +132,14 @@ impl Keys {
         let h = start.with(mac(w.receiver)).with(mac(w.transmitter)).with(u64::from(w.sequence_control));
         let exact = h.value();
         Some(Keys { exact, tcp: None, kind: match_key::WIFI, ident: 0, checksum: 0, ttl: 0, mark: 0 })
+    }
+
+    /// `exact` with all that tells alike packets apart: for what nothing on the way changes.
+    pub fn named(&self) -> u64 {
+        if self.ident == 0 && self.mark == 0 {
+            return self.exact;
+        }
+        Fold::default().with(self.exact).with(u64::from(self.ident) << 16 | u64::from(self.mark)).value()
     }
 
     /// They were of two packets, whatever else is equal: for what nothing on the way changes.
@@ -275,11 +283,12 @@ fn mark(f: &Footprint, record: &FootprintRecord) -> Option<u16> {
         }
     }
     let at = match f.network.as_ref()? {
-        Network::V4 { .. } => network + usize::from(bytes.get(network)? & 15) * 4,
+        Network::V4 { .. } if bytes.get(network)? & 15 == 5 => network + 20,
         Network::V6 { .. } if bytes.get(network + 6) == Some(&6) => network + 40,
         _ => return None,
     };
-    let end = at + usize::from(bytes.get(at + 12)? >> 4) * 4;
+    // As much as is logged whatever stands before it.
+    let end = at + (usize::from(bytes.get(at + 12)? >> 4) * 4).min(50);
     // Not the checksum, which may be left to the device. Ports are the flow's.
     let header = bytes.get(at..end).filter(|h| h.len() >= 20 && flags & 7 == 0)?;
     let start = Fold::default().with(u64::from(seq) << 32 | u64::from(ack));

@@ -380,7 +380,7 @@ impl Way {
     }
 
     /// Dropped by the driver's function that it was last given to.
-    fn by_driver(&self, d: &Drop) -> bool {
+    pub(super) fn by_driver(&self, d: &Drop) -> bool {
         let Some(&(from, to)) = self.xmits.last() else { return false };
         // Where nothing says when it returned, the order of what that CPU did does.
         let there = self.xmit_on == Some((d.cpu, d.ctx)) && d.at >= from;
@@ -390,18 +390,6 @@ impl Way {
             } else {
                 d.within.driver || d.within.other < from && !self.by_moments
             }
-    }
-
-    /// Dropped by the driver's function that it was given to at this time.
-    pub(super) fn took_and_dropped(&self, at: i64, d: &Drop) -> bool {
-        match self.xmits.iter().position(|x| x.0 == at) {
-            Some(n) if n + 1 < self.xmits.len() => {
-                let (from, to) = self.xmits[n];
-                to > from && (from..=to).contains(&d.at)
-            }
-            Some(_) => self.by_driver(d),
-            None => false,
-        }
     }
 
     /// Received when the driver that it was last given to had returned, which itself gives it its new protocol.
