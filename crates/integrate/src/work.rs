@@ -106,6 +106,8 @@ pub(crate) struct Kept {
     pub sightings: Vec<Sighting>,
     /// Of a guest's log, how far its times are off its host's clock.
     pub guest_clock: Vec<GuestClock>,
+    /// When it was recorded; `None`: something of that is lost.
+    pub whole: Option<(i64, i64)>,
 }
 
 /// As [`integrate_parts`], of an open log, and keeps what is asked for.
@@ -185,6 +187,8 @@ fn run(
     let no_sightings = captures.is_empty() && !kept.wanted;
     let passed = pass(log, dir, &work.early(), captures, no_sightings, options, progress)?;
     kept.take(&passed)?;
+    let ended = log.summary().filter(|_| passed.lost == 0 && passed.damaged_bytes == 0);
+    kept.whole = ended.map(|s| (log.meta().started.boot.0, s.at.boot.0));
     let application = application::pass(log, dir)?;
     let mut report = Report {
         records: passed.records + application.records,

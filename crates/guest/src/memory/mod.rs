@@ -20,7 +20,14 @@ pub const LONGEST_STRING: usize = 64 << 10;
 struct State {
     ram: Ram,
     kernel: Space,
+    /// The kernel's half of the topmost table, as it was: a process's own goes with it, what it refers to stays.
+    top: Option<Top>,
 }
+
+/// Entries of a topmost table from the middle on.
+type Top = Box<[u8; HALF as usize]>;
+
+const HALF: u64 = 2048;
 
 pub struct Memory {
     pid: u32,
@@ -33,15 +40,15 @@ impl Memory {
     pub fn open(qmp: &Qmp, pid: u32, registers: &Registers) -> Result<Memory> {
         let ranges = layout::parse(&qmp.monitor("info mtree -f")?)?;
         let ram = Ram::open(qmp, pid, &ranges)?;
-        let (kernel, isolated) = kernel_space(&ram, registers)?;
-        Ok(Memory { pid, state: RwLock::new(State { ram, kernel }), isolated })
+        let (kernel, isolated, top) = kernel_space(&ram, registers)?;
+        Ok(Memory { pid, state: RwLock::new(State { ram, kernel, top: Some(top) }), isolated })
     }
 
     /// Of a guest that is no more: `bytes` is a copy of its RAM, which began at zero.
     pub fn of_dump(bytes: &[u8], registers: &Registers) -> Result<Memory> {
         let ram = Ram::of_dump(bytes)?;
-        let (kernel, isolated) = kernel_space(&ram, registers)?;
-        Ok(Memory { pid: 0, state: RwLock::new(State { ram, kernel }), isolated })
+        let (kernel, isolated, top) = kernel_space(&ram, registers)?;
+        Ok(Memory { pid: 0, state: RwLock::new(State { ram, kernel, top: Some(top) }), isolated })
     }
 
     /// Looks again where RAM is: after a device with memory came or went.
@@ -52,7 +59,8 @@ impl Memory {
         Ok(())
     }
 
-    /// The kernel's address space. Until [`Memory::set_kernel_space`] it is that of a process which ran while attaching.
+    /// The kernel's address space. Until [`Memory::set_kernel_space`] it is that of a process which ran while attaching; should that end, the kernel's
+    /// half is read as it was.
     pub fn kernel_space(&self) -> Space {
         self.state().kernel
     }
@@ -60,13 +68,15 @@ impl Memory {
     /// Takes the space of another process, which `registers` are of now.
     pub fn look_again(&self, registers: &Registers) -> Result<()> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        state.kernel = kernel_space(&state.ram, registers)?.0;
+        let (kernel, _, top) = kernel_space(&state.ram, registers)?;
+        (state.kernel, state.top) = (kernel, Some(top));
         Ok(())
     }
 
     /// `root` is that of tables that live as long as the kernel (`init_top_pgt`).
     pub fn set_kernel_space(&self, space: Space) {
-        self.state.write().unwrap_or_else(PoisonError::into_inner).kernel = space;
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        (state.kernel, state.top) = (space, None);
     }
 
     /// User processes have page tables of their own with little of the kernel in them (PTI).
@@ -120,7 +130,12 @@ impl Memory {
     }
 
     pub fn read_physical(&self, physical: u64, to: &mut [u8]) -> Result<()> {
-        self.state().ram.read(physical, to)
+        let s = self.state();
+        match s.of_top(physical, to.len()) {
+            Some(bytes) => to.copy_from_slice(bytes),
+            None => s.ram.read(physical, to)?,
+        }
+        Ok(())
     }
 
     pub fn write_physical(&self, physical: u64, from: &[u8]) -> Result<()> {
@@ -171,7 +186,17 @@ impl Memory {
 
 impl State {
     fn translate(&self, space: Space, virt: u64) -> Result<Page> {
-        space.walk(virt, |at| self.ram.word(at))
+        let word = |at: u64| match self.of_top(at, 8).and_then(|b| b.try_into().ok()) {
+            Some(bytes) => Ok(u64::from_le_bytes(bytes)),
+            None => self.ram.word(at),
+        };
+        space.walk(virt, word)
+    }
+
+    /// Bytes of the kernel's half of its topmost table, if these are.
+    fn of_top(&self, physical: u64, len: usize) -> Option<&[u8]> {
+        let from = usize::try_from(physical.checked_sub(self.kernel.root + HALF)?).ok()?;
+        self.top.as_ref()?.get(from..from.checked_add(len)?)
     }
 
     fn read(&self, space: Space, mut virt: u64, mut to: &mut [u8]) -> Result<()> {
@@ -206,26 +231,35 @@ impl State {
     }
 }
 
-/// The address space with the kernel in it, and whether user processes have one without (PTI). With PTI a processor that runs a user
-/// process has the process's second tables, 4096 bytes behind the first, in which there is little of the kernel.
-fn kernel_space(ram: &Ram, r: &Registers) -> Result<(Space, bool)> {
+/// The address space with the kernel in it, whether user processes have one without (PTI), and the kernel's half of its topmost table. With PTI a processor
+/// that runs a user process has the process's second tables, 4096 bytes behind the first, in which there is little of the kernel.
+fn kernel_space(ram: &Ram, r: &Registers) -> Result<(Space, bool, Top)> {
     let own = Space::new(r.cr3, r.levels()?);
     let place = |s: Space| s.walk(r.idt_base, |at| ram.word(at)).ok().map(|p| p.physical);
+    let half = |s: Space| -> Result<Top> {
+        let mut half = Box::new([0; HALF as usize]);
+        ram.read(s.root + HALF, half.as_mut_slice())?;
+        Ok(half)
+    };
     let Some(idt) = place(own) else {
         return Err(Error::Unsupported("the guest has no kernel yet, or none that is known here".into()));
     };
     let other = Space { root: own.root ^ 0x1000, ..own };
+    let ours = half(own)?;
     // Without PTI the page beside is something else, or a process's table with all of the kernel in it.
-    if place(other) != Some(idt) {
-        return Ok((own, false));
-    }
-    let upper = |s: Space| -> usize {
-        let mut half = [0; 2048];
-        match ram.read(s.root + 2048, &mut half) {
-            Ok(()) => half.chunks_exact(8).filter(|e| e[0] & 1 != 0).count(),
-            Err(_) => 0,
+    let (space, isolated, top) = match half(other) {
+        Ok(beside) if place(other) == Some(idt) => {
+            let present = |t: &Top| t.chunks_exact(8).filter(|e| e[0] & 1 != 0).count();
+            match present(&beside).cmp(&present(&ours)) {
+                std::cmp::Ordering::Greater => (other, true, beside),
+                less_or_equal => (own, less_or_equal.is_lt(), ours),
+            }
         }
+        _ => (own, false, ours),
     };
-    let (ours, beside) = (upper(own), upper(other));
-    Ok(if beside > ours { (other, true) } else { (own, ours > beside) })
+    // Its process was there until then.
+    if place(space) != Some(idt) || half(space)? != top {
+        return Err(Error::NotMapped(r.idt_base));
+    }
+    Ok((space, isolated, top))
 }

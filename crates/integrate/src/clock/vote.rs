@@ -197,7 +197,7 @@ mod tests {
     /// found to within what the packets need.
     #[test]
     fn a_rhythm_is_found() {
-        let keys = Keys { exact: 7, tcp: None, kind: 1, ident: 0, checksum: 0, ttl: 64 };
+        let keys = Keys { exact: 7, tcp: None, kind: 1, ident: 0, checksum: 0, ttl: 64, mark: 0 };
         let offset = -7_200_000_000_000i64;
         let mut x = 88_172_645_463_325_252u64;
         let mut below = move |n: u64| {
@@ -221,6 +221,7 @@ mod tests {
                 side,
                 devices: 0,
                 weak: false,
+                lost: false,
                 tap: (0, 0),
                 place: 0,
             });

@@ -8,6 +8,7 @@
 //!
 //! The logs of a host and of its guests are of one clock. Where there is no capture they are joined by that ([`one_clock`]).
 
+mod counted;
 mod join;
 mod one_clock;
 
@@ -90,7 +91,7 @@ pub fn integrate_devices(
     let folders: Vec<PathBuf> = devices.iter().map(|(d, _)| work.dir.join(&d.folder)).collect();
     let mut writer = TableWriter::<CrossingRow>::create(&work.dir)?;
     let crossings = if by_clock {
-        one_clock::join(&metas, &all_kept, &mut writer)?
+        one_clock::join(&metas, &mut all_kept, &mut writer)?
     } else {
         join::join(&folders, &mut writer)?
     };

@@ -2,11 +2,12 @@
 //!
 //! A guest's log that its host made has the host's clock, within a bound that its `guest-clock` records state. So a packet that one
 //! kernel gave to a device and one that another kernel received are compared directly: by the keys by which frames are recognised, and
-//! with the same rules for those that repeat ([`stream`]). What was received stands where a frame would, what was sent where a sighting
+//! with the same rules for those that repeat ([`stream`]), after those that their number tells apart ([`counted`]). What was received stands where a frame would, what was sent where a sighting
 //! would: nothing is received before it was sent, and it may wait in a queue between.
 //!
 //! What guests send to each other goes through the host's kernel: with a log of the host, they are not compared with each other.
 
+use super::counted::{self, Both};
 use super::is_guest;
 use crate::error::Result;
 use crate::matching::{Frame, IN_NS, Match, Side, Sighting, Windows, Wire, stream};
@@ -20,6 +21,8 @@ use kpat_store::{CrossingCounts, TableWriter};
 
 /// A capture's number where there is none.
 const NO_CAPTURE: i32 = -1;
+/// Percent, where alike packets are told apart by their number.
+const BY_NUMBER: i32 = 85;
 /// Of a guest's log without a reading of the clock.
 const UNKNOWN_NS: i64 = IN_NS;
 
@@ -45,14 +48,21 @@ fn bound(readings: &[GuestClock], guest: bool, at: i64) -> i64 {
     about.iter().map(|r| i64::from(r.bound_ns)).max().unwrap_or(UNKNOWN_NS)
 }
 
-/// What a kernel received from outside: not what it gave away itself before, over a virtual link.
+/// What a kernel received from outside: not what it gave away itself before, over a virtual link. Of a packet whose headers were not in reach of the functions
+/// that receive (a fragment that a driver left in pages) it is not known that it was received; it may have been, if nothing with these headers was seen to be.
 fn arrivals(all: &[Sighting]) -> impl Iterator<Item = &Sighting> {
+    let seen: Set<u64> = all.iter().filter(|s| s.side == Side::Received).map(|s| s.keys.exact).collect();
     let mut left: Map<u64, i64> = Map::default();
     for s in all.iter().filter(|s| s.side == Side::Transmitted) {
         left.entry(s.packet).and_modify(|at| *at = s.at.min(*at)).or_insert(s.at);
     }
     let outside = move |s: &&Sighting| left.get(&s.packet).is_none_or(|at| s.at < *at);
-    all.iter().filter(|s| s.side == Side::Received).filter(outside)
+    let may_be = move |s: &&Sighting| match s.side {
+        Side::Received => true,
+        Side::Unknown => !seen.contains(&s.keys.exact),
+        Side::Transmitted => false,
+    };
+    all.iter().filter(may_be).filter(outside)
 }
 
 struct Found<'a> {
@@ -96,10 +106,14 @@ fn senders(metas: &[Meta], to: usize) -> Vec<usize> {
 /// Memory: the sightings of all devices (170 bytes each).
 pub(super) fn join(
     metas: &[Meta],
-    kept: &[Kept],
+    kept: &mut [Kept],
     out: &mut TableWriter<CrossingRow>,
 ) -> Result<CrossingCounts> {
     let mut counts = CrossingCounts { received: Some(0), ..CrossingCounts::default() };
+    for s in kept.iter_mut().flat_map(|k| &mut k.sightings) {
+        s.keys.exact = s.keys.named();
+    }
+    let kept = &*kept;
     let bounds: Vec<_> = (0..metas.len())
         .map(|d| move |at: i64| bound(&kept[d].guest_clock, is_guest(&metas[d]), at))
         .collect();
@@ -114,11 +128,37 @@ pub(super) fn join(
         for device in senders {
             let worst = kept[device].guest_clock.iter().map(|r| i64::from(r.bound_ns)).max();
             let worst = if is_guest(&metas[device]) { worst.unwrap_or(UNKNOWN_NS) } else { 0 };
-            let frames = frames(&arrived, |at| bounds[to](at).saturating_add(worst));
+            let mut frames = frames(&arrived, |at| bounds[to](at).saturating_add(worst));
             let widest = frames.iter().map(|f| f.bound).max().unwrap_or(0);
+            let left = |s: &&Sighting| s.side == Side::Transmitted && !s.lost;
+            let mut sent: Vec<&Sighting> = kept[device].sightings.iter().filter(left).collect();
+            let numbered = match (kept[device].whole, of.whole) {
+                (Some(a), Some(b)) => {
+                    let bound = |at: i64| bounds[to](at).saturating_add(bounds[device](at));
+                    let both = Both { from: a.0.max(b.0), to: a.1.min(b.1), bound: &bound };
+                    counted::pairs(&sent, &arrived, &both)
+                }
+                _ => Vec::new(),
+            };
+            for &(s, r) in &numbered {
+                let from_here = From {
+                    device,
+                    packet: sent[s].packet,
+                    left: sent[s].at,
+                    bound: bounds[device](sent[s].at),
+                    key: arrived[r].keys.kind,
+                    confidence: BY_NUMBER,
+                };
+                from.entry(arrived[r].packet).or_default().push(from_here);
+            }
+            // They are no other's.
+            let known: Set<u64> = numbered.iter().map(|(_, r)| *r as u64).collect();
+            frames.retain(|f| !known.contains(&f.number));
+            let known: Set<(u64, u64)> =
+                numbered.iter().map(|(s, _)| (sent[*s].packet, sent[*s].keys.exact)).collect();
+            sent.retain(|s| !known.contains(&(s.packet, s.keys.exact)));
             let mut found = Found { arrived: &arrived, from, device, bound: &bounds[device] };
-            let (mut f, mut s) =
-                (frames.iter(), kept[device].sightings.iter().filter(|s| s.side == Side::Transmitted));
+            let (mut f, mut s) = (frames.iter(), sent.into_iter());
             let windows = Windows { own: false, scatter: 0, widest, logs: true };
             stream::run(&mut || Ok(f.next().copied()), &mut || Ok(s.next().copied()), &windows, &mut found)?;
             from = found.from;
@@ -128,8 +168,12 @@ pub(super) fn join(
             if !done.insert(arrival.packet) {
                 continue;
             }
+            let nearest = from.get(&arrival.packet).map(|all| nearest(all));
+            if nearest.is_none() && arrival.side == Side::Unknown {
+                continue;
+            }
             counts.received = counts.received.map(|n| n + 1);
-            match from.get(&arrival.packet).map(|all| nearest(all)) {
+            match nearest {
                 None => counts.unmatched += 1,
                 Some(Some(from)) if from.confidence >= SURE_PERCENT => {
                     counts.crossed += 1;

@@ -125,8 +125,16 @@ impl Bucket<'_> {
         &self.sightings[self.ss[k] as usize]
     }
 
+    /// Between a guest and its host nothing gives a packet another identification.
+    fn contradict(&self, f: &Frame, s: &Sighting) -> bool {
+        self.windows.logs && f.keys.contradict(&s.keys)
+    }
+
     pub(super) fn cost(&self, i: usize, k: usize) -> Option<i64> {
         let (f, s) = (self.frame(i), self.sighting(k));
+        if self.contradict(f, s) {
+            return None;
+        }
         residual(f, s, self.windows, false).map(|r| cost(f, s, r, self.windows))
     }
 
@@ -136,7 +144,8 @@ impl Bucket<'_> {
         let fits = |k: &usize| {
             let s = self.sighting(*k);
             let ttls = [f.keys.ttl, s.keys.ttl];
-            (ttls.contains(&0) || ttls[0] == ttls[1]) && residual(f, s, self.windows, true).is_some()
+            let fits = (ttls.contains(&0) || ttls[0] == ttls[1]) && !self.contradict(f, s);
+            fits && residual(f, s, self.windows, true).is_some()
         };
         let mut all = (from..to).filter(fits);
         all.next().filter(|_| all.next().is_none())

@@ -147,6 +147,10 @@ fn candidate(f: &Frame, s: &Sighting, k: u32, windows: &Windows) -> Option<Candi
     } else {
         Relation::Overlaps
     };
+    // The same data, sent again.
+    if windows.logs && (offset, flen) == (0, slen) && f.keys.contradict(&s.keys) {
+        return None;
+    }
     let r = residual(f, s, windows, false)?;
     // Segments count their identification up; its distance says nothing.
     let mut s = *s;

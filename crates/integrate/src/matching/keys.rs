@@ -15,7 +15,7 @@ pub(crate) struct Tcp {
     pub len: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Keys {
     /// Equal on both sides when all of the fields in it are.
     pub exact: u64,
@@ -27,6 +27,8 @@ pub(crate) struct Keys {
     pub checksum: u16,
     /// 0: none.
     pub ttl: u8,
+    /// Of all that a segment without data says besides, 0: none, or not known. Nothing between a guest and its host changes it.
+    pub mark: u16,
 }
 
 /// All keys of a packet: most have one.
@@ -114,14 +116,36 @@ impl Keys {
         if let Some(Network::Arp { op, sender_mac, sender_ip, target_mac, target_ip }) = &f.network {
             let h = addr(addr(start.with(u64::from(*op)), (*sender_ip).into()), (*target_ip).into());
             let exact = h.with(mac(*sender_mac)).with(mac(*target_mac)).value();
-            return Some(Keys { exact, tcp: None, kind: match_key::ARP, ident: 0, checksum: 0, ttl: 0 });
+            return Some(Keys {
+                exact,
+                tcp: None,
+                kind: match_key::ARP,
+                ident: 0,
+                checksum: 0,
+                ttl: 0,
+                mark: 0,
+            });
         }
         // Encrypted or management 802.11: the sequence number is all there is.
         // Control frames have none; of the others 0 is a number like any.
         let w = f.wifi.filter(|w| matches!(w.frame_control >> 2 & 3, 0 | 2))?;
         let h = start.with(mac(w.receiver)).with(mac(w.transmitter)).with(u64::from(w.sequence_control));
         let exact = h.value();
-        Some(Keys { exact, tcp: None, kind: match_key::WIFI, ident: 0, checksum: 0, ttl: 0 })
+        Some(Keys { exact, tcp: None, kind: match_key::WIFI, ident: 0, checksum: 0, ttl: 0, mark: 0 })
+    }
+
+    /// `exact` with all that tells alike packets apart: for what nothing on the way changes.
+    pub fn named(&self) -> u64 {
+        if self.ident == 0 && self.mark == 0 {
+            return self.exact;
+        }
+        Fold::default().with(self.exact).with(u64::from(self.ident) << 16 | u64::from(self.mark)).value()
+    }
+
+    /// They were of two packets, whatever else is equal: for what nothing on the way changes.
+    pub fn contradict(&self, other: &Keys) -> bool {
+        let differ = |a: u32, b: u32| a != 0 && b != 0 && a != b;
+        differ(self.ident, other.ident) || differ(self.mark.into(), other.mark.into())
     }
 
     fn above(f: &Footprint, net: &Net) -> Keys {
@@ -132,6 +156,7 @@ impl Keys {
             ident: net.ident,
             checksum: 0,
             ttl: net.ttl,
+            mark: 0,
         };
         if net.ident != 0 {
             keys.kind = match_key::FULL;
@@ -179,7 +204,8 @@ impl Keys {
     /// The keys of what a packet may be on the wire: itself, as a virtual link carries a packet for segmentation whole; and the segments of
     /// a UDP one. `cut`: also by the fields of its network header alone, for frames of which no more was captured.
     pub fn on_wire(f: &Footprint, record: &FootprintRecord, cut: bool) -> KeyList {
-        let Some(own) = Keys::of(f) else { return KeyList::default() };
+        let Some(mut own) = Keys::of(f) else { return KeyList::default() };
+        own.mark = mark(f, record).unwrap_or(0);
         let mut out = Vec::new();
         if let (Some(Transport::Udp { sport, dport, .. }), Some(net)) = (&f.transport, network(f)) {
             out.extend(segments(f, record, &own).map(|(ident, payload)| {
@@ -200,7 +226,7 @@ impl Keys {
         let key = |ident: u32, len: u16| {
             let exact =
                 net.hash.with(u64::from(ident)).with(u64::from(net.proto) << 16 | u64::from(len)).value();
-            Keys { exact, tcp: None, kind: match_key::NETWORK, ident, checksum: 0, ttl: net.ttl }
+            Keys { exact, tcp: None, kind: match_key::NETWORK, ident, checksum: 0, ttl: net.ttl, mark: 0 }
         };
         let mut out = vec![key(net.ident, net.len)];
         let payload = payload_of(f, record);
@@ -242,6 +268,32 @@ fn link_len(f: &Footprint, record: &FootprintRecord) -> u32 {
     }
     let tags = f.link.iter().flat_map(|l| l.vlan).filter(|v| *v != Link::NO_VLAN).count() as u32;
     14 + 4 * tags
+}
+
+/// [`Keys::mark`]: window and options, of a segment that only acknowledges. It is never sent again, and nothing is joined to it.
+fn mark(f: &Footprint, record: &FootprintRecord) -> Option<u16> {
+    let Some(Transport::Tcp { seq, ack, flags, payload_len: 0, .. }) = f.transport else { return None };
+    let bytes = &record.header[..];
+    let two = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
+    let mut network = 0;
+    if record.start_layer == 2 {
+        network = 14;
+        while matches!(two(network - 2)?, 0x8100 | 0x88a8) {
+            network += 4;
+        }
+    }
+    let at = match f.network.as_ref()? {
+        Network::V4 { .. } if bytes.get(network)? & 15 == 5 => network + 20,
+        Network::V6 { .. } if bytes.get(network + 6) == Some(&6) => network + 40,
+        _ => return None,
+    };
+    // As much as is logged whatever stands before it.
+    let end = at + (usize::from(bytes.get(at + 12)? >> 4) * 4).min(50);
+    // Not the checksum, which may be left to the device. Ports are the flow's.
+    let header = bytes.get(at..end).filter(|h| h.len() >= 20 && flags & 7 == 0)?;
+    let start = Fold::default().with(u64::from(seq) << 32 | u64::from(ack));
+    let parts = header[12..16].iter().chain(&header[18..]);
+    Some((parts.fold(start, |h, b| h.with(u64::from(*b))).value() >> 48) as u16 | 1)
 }
 
 /// Payload of a whole TCP or UDP packet, from the length of the skb: the header's field is of one segment, or too small, in some.

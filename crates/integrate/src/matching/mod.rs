@@ -60,6 +60,8 @@ pub(crate) struct Sighting {
     pub devices: u64,
     /// `at` is a queue's edge, or, see [`Sighting::left_after`], when the packet was freed; when a driver had it is not known.
     pub weak: bool,
+    /// Given to a driver that dropped it: sniffers of the device were shown it, nobody beyond it.
+    pub lost: bool,
     /// Between which edges a tap of the device stamps it; zeros: not known.
     pub tap: (i64, i64),
     /// The device that it was at then, see [`place`]; 0: not known.
@@ -150,21 +152,22 @@ pub(crate) fn place(netns: u32, ifindex: u32) -> u64 {
 fn write_keys(k: &Keys, to: &mut Put<'_>) {
     let tcp = k.tcp.unwrap_or(Tcp { flow: 0, seq: 0, len: 0 });
     to.u64(k.exact).u64(tcp.flow).u32(tcp.seq).u32(tcp.len).u32(k.ident).u16(k.checksum);
-    to.u8(k.ttl).u8(k.kind as u8).u8(u8::from(k.tcp.is_some()));
+    to.u16(k.mark).u8(k.ttl).u8(k.kind as u8).u8(u8::from(k.tcp.is_some()));
 }
 
 fn read_keys(from: &mut Take<'_>) -> Keys {
     let exact = from.u64();
     let tcp = Tcp { flow: from.u64(), seq: from.u32(), len: from.u32() };
-    let (ident, checksum, ttl, kind) = (from.u32(), from.u16(), from.u8(), i32::from(from.u8()));
+    let (ident, checksum, mark) = (from.u32(), from.u16(), from.u16());
+    let (ttl, kind) = (from.u8(), i32::from(from.u8()));
     let tcp = (from.u8() != 0).then_some(tcp);
-    Keys { exact, tcp, kind, ident, checksum, ttl }
+    Keys { exact, tcp, kind, ident, checksum, ttl, mark }
 }
 
-const KEYS_BYTES: usize = 33;
+const KEYS_BYTES: usize = 35;
 
 impl Fixed for Sighting {
-    const BYTES: usize = KEYS_BYTES + 66;
+    const BYTES: usize = KEYS_BYTES + 67;
     type Key = i64;
 
     fn key(&self) -> i64 {
@@ -174,7 +177,7 @@ impl Fixed for Sighting {
     fn write(&self, to: &mut Put<'_>) {
         write_keys(&self.keys, to);
         to.u64(self.packet).i64(self.at).i64(self.first).i64(self.last).u8(self.side as u8).u64(self.devices);
-        to.u8(u8::from(self.weak)).i64(self.tap.0).i64(self.tap.1).u64(self.place);
+        to.u8(u8::from(self.lost)).u8(u8::from(self.weak)).i64(self.tap.0).i64(self.tap.1).u64(self.place);
     }
 
     fn read(from: &mut Take<'_>) -> Self {
@@ -186,6 +189,7 @@ impl Fixed for Sighting {
             last: from.i64(),
             side: Side::of(from.u8()),
             devices: from.u64(),
+            lost: from.u8() != 0,
             weak: from.u8() != 0,
             tap: (from.i64(), from.i64()),
             place: from.u64(),
@@ -414,7 +418,8 @@ mod tests {
     #[test]
     fn a_frame_is_of_the_packet_at_its_own_device() {
         let windows = |own| Windows { own, scatter: 0, widest: 1_000, logs: false };
-        let keys = Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64 };
+        let keys =
+            Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64, mark: 0 };
         let (r1, s0) = (device(4_026_532_196, 3), device(4_026_532_248, 3));
         assert_ne!(r1, s0, "an index alone is no device");
         let frame = Frame {
@@ -439,6 +444,7 @@ mod tests {
             side,
             devices,
             weak: false,
+            lost: false,
             tap: (0, 0),
             place: 0,
         };
@@ -457,7 +463,8 @@ mod tests {
     #[test]
     fn the_way_on_a_link_within_the_host_is_the_captures_to_tell() {
         let windows = Windows { own: true, scatter: 0, widest: 100, logs: false };
-        let keys = Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64 };
+        let keys =
+            Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64, mark: 0 };
         let sighting = |packet, at, side| Sighting {
             keys,
             packet,
@@ -467,6 +474,7 @@ mod tests {
             side,
             devices: 0,
             weak: false,
+            lost: false,
             tap: (0, 0),
             place: 0,
         };

@@ -260,7 +260,8 @@ mod tests {
         (bound, gap): (i64, u64),
     ) -> (usize, Vec<(u64, u64, i32)>) {
         let mut below = kpat_model::random::below(seed);
-        let keys = Keys { exact: 1, tcp: None, kind: match_key::TRANSPORT, ident: 0, checksum: 7, ttl: 63 };
+        let keys =
+            Keys { exact: 1, tcp: None, kind: match_key::TRANSPORT, ident: 0, checksum: 7, ttl: 63, mark: 0 };
         let (mut frames, mut sightings) = (Vec::new(), Vec::new());
         let off = (below(600_000) as i64 - 300_000) * bound / 391_000;
         let (mut at, mut packet) = (5_000_000_000i64, 0u64);
@@ -281,6 +282,7 @@ mod tests {
                             side,
                             devices: 3,
                             weak: false,
+                            lost: false,
                             tap: (0, 0),
                             place,
                         });

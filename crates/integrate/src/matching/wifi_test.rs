@@ -60,6 +60,7 @@ fn encrypted_frames_are_known_by_their_sequence_control() {
             side,
             devices: 0,
             weak: false,
+            lost: false,
             tap: (0, 0),
             place: 0,
         });

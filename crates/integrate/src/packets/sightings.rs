@@ -2,6 +2,7 @@
 
 use super::Live;
 use super::prints::{MAX_PRINTS, Print};
+use super::verdict::Drop;
 use super::way::Way;
 use crate::matching::{self, Side, Sighting};
 use kpat_model::Transport;
@@ -36,6 +37,7 @@ impl Live {
                     side,
                     devices,
                     weak: sent && only_queued,
+                    lost: sent && self.fate.drops.iter().any(|d| self.way.took_and_dropped(at, d)),
                     tap: tap.unwrap_or_default(),
                     place,
                 });
@@ -162,6 +164,18 @@ impl Live {
 }
 
 impl Way {
+    /// Dropped by the driver's function that it was given to at this time.
+    fn took_and_dropped(&self, at: i64, d: &Drop) -> bool {
+        match self.xmits.iter().position(|x| x.0 == at) {
+            Some(n) if n + 1 < self.xmits.len() => {
+                let (from, to) = self.xmits[n];
+                to > from && (from..=to).contains(&d.at)
+            }
+            Some(_) => self.by_driver(d),
+            None => false,
+        }
+    }
+
     /// When it was given to a driver; where that is not in the log, when a sniffer of the device was shown it right before, behind any
     /// queue; else to a queue.
     fn handed_on(&self) -> &[(i64, i64)] {

@@ -491,7 +491,7 @@ fn reasons_say_who_dropped() {
 /// Another datagram of the same kind and receive offload are no such thing.
 #[test]
 fn an_opened_packet_is_seen_once_more_on_its_device() {
-    let keys = |exact, kind, ident| Keys { exact, tcp: None, kind, ident, checksum: 0, ttl: 64 };
+    let keys = |exact, kind, ident| Keys { exact, kind, ident, ttl: 64, ..Keys::default() };
     let outer = keys(1, match_key::NETWORK, 9);
     let seen = |inner: Keys| {
         let mut p = life(&[(RX | STAMPED, 100, 200), (RX | STAMPED, 24_000_000, 24_000_200)]);
@@ -513,8 +513,7 @@ fn an_opened_packet_is_seen_once_more_on_its_device() {
 /// Opened later than a frame is looked for: what a sniffer has of it has the stamp that it came with, over a link of this host.
 #[test]
 fn what_was_long_in_opening_is_where_it_was_stamped() {
-    let keys =
-        |exact, ident| Keys { exact, tcp: None, kind: match_key::NETWORK, ident, checksum: 0, ttl: 64 };
+    let keys = |exact, ident| Keys { exact, kind: match_key::NETWORK, ident, ttl: 64, ..Keys::default() };
     for (opened, shown) in [(24_000_000, 24_000_000), (900_000_000, 100)] {
         let mut p = life(&[(XMIT, 50, 80), (RX | STAMPED, 100, 200), (RX | STAMPED, opened, opened + 200)]);
         for (at, ifindex, netns, keys) in

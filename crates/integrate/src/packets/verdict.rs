@@ -380,7 +380,7 @@ impl Way {
     }
 
     /// Dropped by the driver's function that it was last given to.
-    fn by_driver(&self, d: &Drop) -> bool {
+    pub(super) fn by_driver(&self, d: &Drop) -> bool {
         let Some(&(from, to)) = self.xmits.last() else { return false };
         // Where nothing says when it returned, the order of what that CPU did does.
         let there = self.xmit_on == Some((d.cpu, d.ctx)) && d.at >= from;

@@ -1,0 +1,68 @@
+// Sends numbered datagrams: numbers ADDRESS PORT FIRST COUNT BYTES GAP_US [alike]. The number is the payload's first 8 digits, and the source port is
+// 20000 more, unless they are to be alike. Receives: numbers - PORT SECONDS prints the numbers that came until none came for so long.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static char text[65536];
+
+static int receive(int port, int seconds)
+{
+	struct sockaddr_in6 at = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+	struct timeval patience = { .tv_sec = seconds };
+	int s = socket(AF_INET6, SOCK_DGRAM, 0), room = 1 << 22;
+
+	setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(s, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room));
+	if (bind(s, (struct sockaddr *)&at, sizeof(at)))
+		return 1;
+	printf("listening\n");
+	fflush(stdout);
+	while (recv(s, text, sizeof(text), 0) > 0) {
+		text[8] = 0;
+		printf("got %d\n", atoi(text));
+	}
+	printf("done\n");
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 4)
+		return 2;
+	if (!strcmp(argv[1], "-"))
+		return receive(atoi(argv[2]), atoi(argv[3]));
+	int six = !!strchr(argv[1], ':'), family = six ? AF_INET6 : AF_INET, sent = 0, alike = argc > 7, s = -1, length = atoi(argv[5]);
+	struct sockaddr_in6 to6 = { .sin6_family = AF_INET6, .sin6_port = htons(atoi(argv[2])) }, own6 = { .sin6_family = AF_INET6 };
+	struct sockaddr_in to4 = { .sin_family = AF_INET, .sin_port = htons(atoi(argv[2])) }, own4 = { .sin_family = AF_INET };
+
+	inet_pton(family, argv[1], six ? (void *)&to6.sin6_addr : (void *)&to4.sin_addr);
+	memset(text, 'x', sizeof(text));
+	for (int n = atoi(argv[3]), end = n + atoi(argv[4]); n < end; n++) {
+		char digits[16];
+
+		if (s < 0 || !alike) {
+			int on = 1;
+
+			if (s >= 0)
+				close(s);
+			s = socket(family, SOCK_DGRAM, 0);
+			setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+			own4.sin_port = own6.sin6_port = htons(20000 + (alike ? 0 : n));
+			if (bind(s, six ? (struct sockaddr *)&own6 : (struct sockaddr *)&own4, six ? sizeof(own6) : sizeof(own4)))
+				return 1;
+		}
+		snprintf(digits, sizeof(digits), "%08d", n);
+		memcpy(text, digits, 8);
+		if (sendto(s, text, length, 0, six ? (struct sockaddr *)&to6 : (struct sockaddr *)&to4, six ? sizeof(to6) : sizeof(to4)) == length)
+			sent++;
+		if (atoi(argv[6]))
+			usleep(atoi(argv[6]));
+	}
+	printf("sent %d\n", sent);
+	return 0;
+}
