@@ -7,8 +7,9 @@
  * the task sleeps, and a record that is reserved holds up those behind it.
  */
 #define KPAT_APP
-#define KPAT_PROGRAMS /* reads nothing of the kernel's */
+#define KPAT_PROGRAMS /* reads nothing of the task's but its open files */
 #include "tasks.bpf.h"
+#include "descriptors.bpf.h"
 #include "hook.h"
 
 struct {
@@ -31,11 +32,38 @@ struct {
 	__type(value, u64);
 } addresses SEC(".maps");
 
+struct sock_common___ports {
+	u16 skc_family;
+	u16 skc_num; /* local, host's order */
+	__be16 skc_dport;
+} __core;
+
+struct sock___ports {
+	struct sock_common___ports __sk_common;
+} __core;
+
+/* The descriptor, and above its 32 bits, if it is a socket of IP, the local port and the peer's. */
+static __always_inline u64 with_ports(u64 descriptor)
+{
+	struct file___open *file = file_of(descriptor);
+	struct sock___ports *sk;
+	u16 family;
+
+	if (!inode_of(file, S_IFSOCK))
+		return descriptor;
+	sk = (void *)sock_of(file);
+	family = sk ? BPF_CORE_READ(sk, __sk_common.skc_family) : 0;
+	if (family != AF_INET && family != AF_INET6)
+		return descriptor;
+	return descriptor | (u64)BPF_CORE_READ(sk, __sk_common.skc_num) << 48 |
+	       (u64)__builtin_bswap16(BPF_CORE_READ(sk, __sk_common.skc_dport)) << 32;
+}
+
 struct found {
 	u64 value[KP_PROGRAM_VALUES];
 	u64 text; /* its address, 0: none */
 	u32 text_len; /* at most */
-	u32 faults; /* a bit for each argument */
+	u32 faults; /* a bit for each value, and one for the text */
 	u8 bytes[2 * KP_PROGRAM_TEXT];
 };
 
@@ -52,12 +80,12 @@ static __always_inline u64 extended(u64 v, const struct kp_argument *a)
 	return a->flags & KP_ARG_SIGNED ? (u64)((s64)(v << shift) >> shift) : v << shift >> shift;
 }
 
-static __always_inline u64 load(u64 at, const struct kp_argument *a, u32 i, struct found *s, bool sleeps)
+static __always_inline u64 load(u64 at, u32 size, u32 fault, struct found *s, bool sleeps)
 {
 	u64 v = 0;
 
-	if (read_user(&v, a->size == 8 ? 8 : a->size == 4 ? 4 : a->size == 2 ? 2 : 1, at, sleeps))
-		s->faults |= 1 << i;
+	if (read_user(&v, size == 8 ? 8 : size == 4 ? 4 : size == 2 ? 2 : 1, at, sleeps))
+		s->faults |= fault;
 	return v;
 }
 
@@ -65,6 +93,9 @@ static __always_inline void argument(struct pt_regs *ctx, struct kp_hook *h, u32
 {
 	const struct kp_argument *a = &h->argument[i];
 	struct call call = { .pid = pid, .id = h->id, .argument = a->slot };
+	/* What leads to the value is an address. */
+	u32 size = a->flags & KP_ARG_POINTED ? 8 : a->size;
+	u32 fault = 1 << (a->flags & (KP_ARG_TEXT | KP_ARG_LENGTH) ? KP_PROGRAM_VALUES : a->slot & 3);
 	u64 v = 0, *kept;
 
 	if (!a->from)
@@ -74,7 +105,7 @@ static __always_inline void argument(struct pt_regs *ctx, struct kp_hook *h, u32
 	} else if (a->from == KP_ARG_KEPT) {
 		kept = bpf_map_lookup_elem(&addresses, &call);
 		if (!kept) {
-			s->faults |= 1 << i;
+			s->faults |= fault;
 			return;
 		}
 		v = *kept;
@@ -82,7 +113,9 @@ static __always_inline void argument(struct pt_regs *ctx, struct kp_hook *h, u32
 	} else {
 		bpf_probe_read_kernel(&v, sizeof(v), (void *)ctx + a->reg);
 		if (a->from == KP_ARG_MEMORY)
-			v = load(v + a->offset, a, i, s, sleeps);
+			v = load(v + a->offset, a->flags & KP_ARG_THEN ? 8 : size, fault, s, sleeps);
+		if (a->flags & KP_ARG_THEN)
+			v = load(v + a->then, size, fault, s, sleeps);
 	}
 	if (a->flags & KP_ARG_KEEP) {
 		bpf_map_update_elem(&addresses, &call, &v, BPF_ANY);
@@ -93,12 +126,12 @@ static __always_inline void argument(struct pt_regs *ctx, struct kp_hook *h, u32
 		return;
 	}
 	if (a->flags & KP_ARG_POINTED)
-		v = load(v, a, i, s, sleeps);
+		v = load(v, a->size, fault, s, sleeps);
 	v = extended(v, a);
 	if (a->flags & KP_ARG_LENGTH)
 		s->text_len = v < KP_PROGRAM_TEXT ? v : KP_PROGRAM_TEXT;
 	else
-		s->value[a->slot & 3] = v;
+		s->value[a->slot & 3] = a->flags & KP_ARG_DESCRIPTOR ? with_ports((u32)v) : v;
 }
 
 /* Up to the end of its page, as the next may not be there; then the rest, if it is. */
@@ -117,7 +150,7 @@ static __always_inline u32 read_text(struct found *s, bool sleeps)
 	if (first > KP_PROGRAM_TEXT)
 		return 0;
 	if (read_user(s->bytes, first, s->text, sleeps)) {
-		s->faults |= 1 << KP_MAX_ARGUMENTS;
+		s->faults |= 1 << KP_PROGRAM_VALUES;
 		return 0;
 	}
 	rest &= KP_PROGRAM_TEXT - 1;

@@ -27,6 +27,8 @@ enum kp_argument_flag {
 	KP_ARG_LENGTH = 4, /* of that string */
 	KP_ARG_POINTED = 8, /* address of the value */
 	KP_ARG_KEEP = 16, /* for the function's return */
+	KP_ARG_THEN = 32, /* what is there is an address, and the value lies `then` behind it */
+	KP_ARG_DESCRIPTOR = 64, /* the ports of its socket stand above its 32 bits */
 };
 
 struct kp_argument {
@@ -35,7 +37,7 @@ struct kp_argument {
 	u8 size; /* 1, 2, 4, 8 */
 	u8 slot; /* which value of the record it becomes */
 	u16 reg; /* offset in struct pt_regs */
-	u16 pad;
+	u16 then;
 	s64 offset;
 };
 
@@ -54,7 +56,7 @@ struct kp_program {
 	u64 value[KP_PROGRAM_VALUES];
 	u8 stage;
 	u8 text_len; /* bytes read, which may be more than the string has */
-	u8 faults; /* a bit for each argument that could not be read, the one behind them: the text */
+	u8 faults; /* a bit for each value that could not be read, the one behind them: the text */
 	u8 pad;
 	u8 text[KP_PROGRAM_TEXT];
 	u8 pad2[4];

@@ -296,7 +296,7 @@ pub fn announce(bytes: &[u8]) {
 pub fn program(bytes: &[u8]) {
     let _ = kpat_probe::programs::probes_in(bytes.to_vec());
     let text = String::from_utf8_lossy(bytes);
-    for row in kpat_model::programs::parse(&text).unwrap_or_default() {
+    for row in kpat_model::programs::parse(&text).unwrap_or_default().rows {
         let again = kpat_model::programs::Row::parse(&row.line).expect("a row that was read is read again");
         assert_eq!(again, row);
         let _ = row.say(None, None);

@@ -1,6 +1,6 @@
 //! Lines of log files as events. Their stamps are of the device's wall clock; how precisely a stamp is written is how well its time is known.
 //!
-//! Read: text whose lines begin with a date of ISO 8601, of syslog (RFC 3164, RFC 5424) or of ctime() or with seconds since 1970, access logs, objects with a time
+//! Read: text whose lines begin with a date of ISO 8601, of syslog (RFC 3164, RFC 5424) or of ctime(), with the day first or with seconds since 1970, access logs, logfmt, objects with a time
 //! (JSON lines), and the journal (`journalctl -o export`, `-o json`).
 
 mod stamp;
@@ -62,6 +62,7 @@ pub(super) fn add(
         let stamp = Stamp { zone_ns: f.zone_ns, near_ns: near(anchors) };
         let failed = |doing| move |source| Error::Io { path: f.path.clone(), doing, source };
         let mut input = BufReader::new(File::open(&f.path).map_err(failed("open"))?);
+        let packed = is_packed(input.fill_buf().map_err(failed("read"))?);
         reader.read(&mut input, &f.path, &stamp)?;
         let Count { taken, elsewhere, unstamped, since_boot } = reader.count;
         let mut text = format!(
@@ -69,9 +70,11 @@ pub(super) fn add(
             reader.name,
             taken + elsewhere + unstamped
         );
-        if unstamped > 0 {
+        if packed {
+            text += "; it is compressed, and has to be unpacked before";
+        } else if unstamped > 0 {
             text += &format!(
-                "; {unstamped} have no stamp that is known (ISO 8601, syslog, seconds since 1970, access logs, JSON lines, the journal's)"
+                "; {unstamped} have no stamp that is known (ISO 8601, syslog, seconds since 1970, access logs, logfmt, JSON lines, the journal's)"
             );
         }
         if since_boot > 0 {
@@ -82,6 +85,12 @@ pub(super) fn add(
         words.push(text);
     }
     Ok(words)
+}
+
+/// By gzip, zstd, xz or bzip2, as rotated logs are?
+fn is_packed(begin: &[u8]) -> bool {
+    let marks: [&[u8]; 4] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh"];
+    marks.iter().any(|m| begin.starts_with(m))
 }
 
 /// A moment of the recording, wall clock.

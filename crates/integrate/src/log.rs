@@ -178,6 +178,7 @@ pub(super) fn pass(
     for t in log.tasks() {
         // Not through the stream: they were named before this log begins.
         let (pid, tgid, comm) = (t.pid as i32, t.tgid as i32, t.comm.clone());
+        pass.programs.thread(t.at, t.pid, t.tgid);
         pass.tables.process.push(&ProcessRow { at_ns: t.at.0, pid, tgid, comm })?;
     }
     for m in log.missing() {
@@ -352,12 +353,11 @@ impl Pass<'_> {
                     },
                 })?;
             }
-            Record::Process(p) => self.tables.process.push(&ProcessRow {
-                at_ns: p.at.0,
-                pid: p.pid as i32,
-                tgid: p.tgid as i32,
-                comm: std::mem::take(&mut p.comm),
-            })?,
+            Record::Process(p) => {
+                self.programs.thread(p.at, p.pid, p.tgid);
+                let (pid, tgid, comm) = (p.pid as i32, p.tgid as i32, std::mem::take(&mut p.comm));
+                self.tables.process.push(&ProcessRow { at_ns: p.at.0, pid, tgid, comm })?;
+            }
             Record::Loss(l) => {
                 self.lost = self.lost.saturating_add(l.count);
                 self.arrivals.loss(l);

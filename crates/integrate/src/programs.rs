@@ -82,22 +82,35 @@ impl Hit {
 
 pub(super) struct Programs {
     rows: BTreeMap<u16, Row>,
+    /// Of each thread the processes that it was of, and since when.
+    processes: Map<u32, Vec<(i64, u32)>>,
     hits: Sorter<Hit>,
 }
 
-/// What tells beginnings apart: of a span its place, else the program; the thread, or what the row has as a key.
+/// What tells beginnings apart: of a span its place, else the program; the thread, or what the row has as a key, which is an address in its process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Of {
     Place(u16, u32),
     Thread(u32, u32),
-    Key(u32, u64),
+    Key(u32, u32, u64),
 }
 
 impl Programs {
     pub fn new(functions: &[Function], dir: &Path) -> Programs {
         let of = |f: &Function| Some((f.id, Row::parse(&f.via).ok()?));
         let rows = functions.iter().filter(|f| f.kind == "program").filter_map(of).collect();
-        Programs { rows, hits: Sorter::new(dir, "programs", 1 << 16) }
+        Programs { rows, processes: Map::default(), hits: Sorter::new(dir, "programs", 1 << 16) }
+    }
+
+    /// A thread, or another by the same number, is of this process from then on.
+    pub fn thread(&mut self, at: BootNs, pid: u32, tgid: u32) {
+        if self.rows.is_empty() {
+            return;
+        }
+        let all = self.processes.entry(pid).or_default();
+        if all.last().is_none_or(|(_, last)| *last != tgid) {
+            all.push((at.0, tgid));
+        }
     }
 
     pub fn hit(&mut self, cpu: u16, r: &ProgramRecord) -> Result<()> {
@@ -108,7 +121,8 @@ impl Programs {
         self.hits.push(Hit { at, pid, func, cpu, stage, faults: r.faults, values: r.values, text })
     }
 
-    pub fn finish(self, events: &mut TableWriter<EventRow>) -> Result<()> {
+    pub fn finish(mut self, events: &mut TableWriter<EventRow>) -> Result<()> {
+        self.processes.values_mut().for_each(|all| all.sort_unstable());
         let hits = self.hits.finish()?;
         let mut all = hits.iter()?;
         let programs = numbered(&self.rows);
@@ -120,7 +134,7 @@ impl Programs {
                 events.push(&event(
                     &hit,
                     r.stage,
-                    -1,
+                    if r.stage == Stage::End { -1 } else { 0 },
                     format!("place {}, which the log does not name", hit.func),
                 ))?;
                 continue;
@@ -128,7 +142,9 @@ impl Programs {
             let program = programs.get(row.program.as_str()).copied().unwrap_or(0);
             let of = match (row.shape, row.key()) {
                 (Shape::Span, _) => Of::Place(hit.func, hit.pid),
-                (_, Some(key)) => Of::Key(program, hit.values[key]),
+                (_, Some(key)) => {
+                    Of::Key(program, process(&self.processes, hit.pid, hit.at), hit.values[key])
+                }
                 _ => Of::Thread(program, hit.pid),
             };
             let (begin, end) = match r.stage {
@@ -152,13 +168,27 @@ impl Programs {
             }
             let took = began.as_ref().map_or(-1, |b| r.at.0.saturating_sub(b.at.0));
             let text = row.say(began.as_ref().filter(|_| row.shape == Shape::Span).or(begin), end);
-            events.push(&event(&hit, r.stage, took, format!("{}: {text}", row.program)))?;
+            let b = match row.connection(&hit.values) {
+                Some((local, peer)) if r.stage != Stage::End => i64::from(local) << 16 | i64::from(peer),
+                _ if r.stage == Stage::End => took,
+                _ => 0,
+            };
+            events.push(&event(&hit, r.stage, b, format!("{}: {text}", row.program)))?;
         }
         Ok(())
     }
 }
 
-fn event(hit: &Hit, stage: Stage, took: i64, text: String) -> EventRow {
+/// Of which process a thread was then. It is named before its first record, or by the same.
+fn process(all: &Map<u32, Vec<(i64, u32)>>, pid: u32, at: i64) -> u32 {
+    let Some(all) = all.get(&pid) else { return pid };
+    all[..all.partition_point(|(since, _)| *since <= at)]
+        .last()
+        .or(all.first())
+        .map_or(pid, |(_, tgid)| *tgid)
+}
+
+fn event(hit: &Hit, stage: Stage, b: i64, text: String) -> EventRow {
     EventRow {
         at_ns: hit.at,
         kind: EventKind::Program as i32,
@@ -168,7 +198,7 @@ fn event(hit: &Hit, stage: Stage, took: i64, text: String) -> EventRow {
         pid: Some(hit.pid as i32),
         netns: None,
         a: stage as i64,
-        b: if stage == Stage::End { took } else { 0 },
+        b,
         text,
         after_ns: None,
     }

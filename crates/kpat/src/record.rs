@@ -4,6 +4,7 @@ pub mod app;
 mod dump;
 mod print;
 mod profile;
+mod programs;
 mod sniffers;
 
 use crate::info::{cost_json, probe_words};
@@ -16,7 +17,7 @@ use kpat_model::Sample;
 use kpat_probe::mechanism::Mechanism;
 use kpat_probe::netlink::{self, NetnsRef};
 use kpat_probe::profile::Selection;
-use kpat_probe::recorder::{Mode, Note, Options, Outcome, Programs, Recorder, Rotate};
+use kpat_probe::recorder::{Mode, Note, Options, Outcome, Recorder, Rotate};
 use print::Printer;
 use serde_json::json;
 use sniffers::Capture;
@@ -209,7 +210,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         }
     };
     let (selection, application) = (selection(args)?, args.app.application(&args.select)?);
-    let (work, wifi, programs) = (args.select.work(), args.select.wifi(), programs(args)?);
+    let (work, wifi, programs) = (args.select.work(), args.select.wifi(), programs::rows(args)?);
     let (only, resources) = args.profiled.profiled(&args.select, !args.command.is_empty())?;
     let sources = [selection.is_some(), application.is_some(), work, programs.is_some(), wifi];
     let sources = sources.iter().filter(|s| **s).count();
@@ -258,24 +259,6 @@ fn selection(args: &Args) -> anyhow::Result<Option<Selection>> {
     };
     let (also, depth, entry_only) = (calls.also.clone(), calls.depth.unwrap_or(0), calls.entry_only.clone());
     Ok(Some(Selection { also, depth, entry_only, ..selection }))
-}
-
-/// Rows of the table of programs; `None`: they are not recorded.
-fn programs(args: &Args) -> anyhow::Result<Option<Programs>> {
-    if !args.select.programs() {
-        return match args.programs.is_empty() {
-            true => Ok(None),
-            false => Err(usage("--programs needs --profile programs")),
-        };
-    }
-    let built_in = kpat_model::programs::parse(kpat_model::programs::BUILT_IN).map_err(anyhow::Error::msg)?;
-    let mut wanted = Vec::new();
-    for path in &args.programs {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let rows = kpat_model::programs::parse(&text);
-        wanted.extend(rows.map_err(|why| usage(format!("{}, {why}", path.display())))?);
-    }
-    Ok(Some(Programs { built_in, wanted }))
 }
 
 /// The command line for the log. What a recorded command is given may be a password.

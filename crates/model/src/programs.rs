@@ -2,6 +2,7 @@
 //! The recorder attaches by it, and the log has each row, so that whoever integrates knows the meaning of the values.
 
 use crate::codes::{Code, code_type};
+use crate::functions::glob;
 use crate::ids::{BootNs, FuncId};
 use std::fmt::Write;
 
@@ -73,7 +74,7 @@ pub enum Kind {
         signed: bool,
     },
     Hex,
-    /// A descriptor.
+    /// A descriptor. Its value has above its 32 bits, if it is a socket of IP, the local port and the peer's.
     Descriptor,
     /// Tells what begins from what else begins in the same thread, and need not end there.
     Key,
@@ -101,9 +102,13 @@ impl Kind {
 pub struct Argument {
     pub name: String,
     pub from: From,
+    /// What it is from is an address; the value lies so many bytes behind it, or behind the address that lies there.
+    pub offsets: Vec<i64>,
     pub kind: Kind,
     /// The argument is the value's address; where the place is a span, the value is read when the function returns.
     pub pointed: bool,
+    /// It is filled in only if the function returns something else than 0.
+    pub if_returned: bool,
 }
 
 impl Argument {
@@ -129,18 +134,43 @@ pub struct Row {
     pub line: String,
 }
 
+/// What a text has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    pub rows: Vec<Row>,
+    /// Rows of other tables that it leaves out: `!PROGRAM` or `!PROGRAM PLACE`, with `*` and `?`.
+    pub without: Vec<(String, String)>,
+}
+
+impl Table {
+    /// Does it leave this one out?
+    pub fn is_without(&self, row: &Row) -> bool {
+        let place = row.line.split(' ').nth(2).unwrap_or_default();
+        self.without.iter().any(|(program, of)| glob(program, &row.program) && glob(of, place))
+    }
+}
+
 /// All rows of a text.
 ///
 /// *Errors*: the line, and what is wrong with it.
-pub fn parse(text: &str) -> Result<Vec<Row>, String> {
-    let mut rows = Vec::new();
+pub fn parse(text: &str) -> Result<Table, String> {
+    let mut table = Table::default();
     for (i, line) in text.lines().enumerate() {
         let line = line.trim();
-        if !line.is_empty() && !line.starts_with('#') {
-            rows.push(Row::parse(line).map_err(|why| format!("line {}: {why}", i + 1))?);
+        let at = |why: String| format!("line {}: {why}", i + 1);
+        if let Some(without) = line.strip_prefix('!') {
+            let words: Vec<&str> = without.split_whitespace().collect();
+            let (program, place) = match words[..] {
+                [program] => (program, "*"),
+                [program, place] => (program, place),
+                _ => return Err(at(format!("`{line}` is not !PROGRAM or !PROGRAM PLACE"))),
+            };
+            table.without.push((program.into(), place.into()));
+        } else if !line.is_empty() && !line.starts_with('#') {
+            table.rows.push(Row::parse(line).map_err(at)?);
         }
     }
-    Ok(rows)
+    Ok(table)
 }
 
 impl Row {
@@ -184,6 +214,15 @@ impl Row {
             return Err(format!("at most {VALUES} arguments and one string"));
         }
         let returned = self.arguments.iter().any(|a| a.from == From::Return);
+        let twice = |(i, a): (usize, &Argument)| {
+            self.arguments[..i].iter().any(|b| b.name == a.name).then(|| a.name.clone())
+        };
+        if let Some(name) = self.arguments.iter().enumerate().find_map(twice) {
+            return Err(format!("two arguments are called {name}"));
+        }
+        if self.arguments.iter().any(|a| a.if_returned) && !returned {
+            return Err("/return needs an argument NAME=return:TYPE".into());
+        }
         let usdt = matches!(self.place, Place::Usdt(..));
         if returned && self.shape != Shape::Span {
             return Err("only a span has a returned value".into());
@@ -214,6 +253,20 @@ impl Row {
         self.slots().find(|(_, a)| a.kind == Kind::Key)?.0
     }
 
+    /// Does a span end with 0?
+    fn returns_nothing(&self, end: &ProgramRecord) -> bool {
+        let returned = self.slots().find(|(_, a)| a.from == From::Return && a.offsets.is_empty());
+        returned.is_some_and(|(slot, _)| slot.is_some_and(|i| end.values[i] == 0))
+    }
+
+    /// Ports of the connection that it names by its descriptor: local and the peer's.
+    pub fn connection(&self, values: &[u64; VALUES]) -> Option<(u16, u16)> {
+        let of = |(slot, a): (Option<usize>, &Argument)| {
+            (a.kind == Kind::Descriptor).then(|| ports(values[slot?])).flatten()
+        };
+        self.slots().find_map(of)
+    }
+
     /// The sentence with the values in it. Of a span: `begin` as far as it was recorded, `end` where it is over.
     pub fn say(&self, begin: Option<&ProgramRecord>, end: Option<&ProgramRecord>) -> String {
         let mut out = String::new();
@@ -234,9 +287,13 @@ impl Row {
                 (Some(r), None) => write!(out, "{}", r.text),
                 (Some(r), Some(i)) if r.faults >> i & 1 != 0 => write!(out, "?"),
                 (Some(r), Some(i)) => {
-                    let v = r.values[i];
+                    let v = if a.if_returned && self.returns_nothing(r) { 0 } else { r.values[i] };
                     match a.kind {
                         Kind::Hex | Kind::Key => write!(out, "{v:#x}"),
+                        Kind::Descriptor => match ports(v) {
+                            Some((local, peer)) => write!(out, "{} (port {local}, peer's {peer})", v as i32),
+                            None => write!(out, "{}", v as i32),
+                        },
                         kind if kind.is_signed() => write!(out, "{}", v as i64),
                         _ => write!(out, "{v}"),
                     }
@@ -245,6 +302,11 @@ impl Row {
         }
         out
     }
+}
+
+fn ports(descriptor: u64) -> Option<(u16, u16)> {
+    let (local, peer) = ((descriptor >> 48) as u16, (descriptor >> 32) as u16);
+    (descriptor as i32 >= 0 && local != 0 && peer != 0).then_some((local, peer))
 }
 
 enum Part<'a> {
@@ -298,6 +360,10 @@ fn argument(word: &str) -> Result<Argument, String> {
     let wrong = || format!("`{word}` is not NAME=WHERE:TYPE");
     let (name, rest) = word.split_once('=').ok_or_else(wrong)?;
     let (from, kind) = rest.split_once(':').ok_or_else(wrong)?;
+    let (from, offsets) = match from.split_once('+') {
+        Some((from, behind)) => (from, offsets(behind)?),
+        None => (from, Vec::new()),
+    };
     let number = |text: &str| {
         let n: u8 = text.parse().map_err(|_| format!("`{text}` is not the number of an argument"))?;
         (1..=12).contains(&n).then_some(n).ok_or_else(|| format!("argument {n}: there are 12 at most"))
@@ -307,6 +373,8 @@ fn argument(word: &str) -> Result<Argument, String> {
         n => From::Argument(number(n)?),
     };
     let (pointed, kind) = kind.strip_prefix('*').map_or((false, kind), |k| (true, k));
+    let (if_returned, kind) =
+        kind.strip_suffix("/return").filter(|_| pointed).map_or((false, kind), |k| (true, k));
     let of = |bytes, signed| Ok(Kind::Number { bytes, signed });
     let kind = match kind {
         "int" => of(4, true),
@@ -327,7 +395,23 @@ fn argument(word: &str) -> Result<Argument, String> {
             )),
         },
     }?;
-    Ok(Argument { name: name.into(), from, kind, pointed })
+    Ok(Argument { name: name.into(), from, offsets, kind, pointed, if_returned })
+}
+
+/// `16`, `0x8+24`: the second is read by the kernel side from 16 bits.
+fn offsets(text: &str) -> Result<Vec<i64>, String> {
+    let one = |word: &str| {
+        let n = match word.strip_prefix("0x") {
+            Some(hex) => u16::from_str_radix(hex, 16),
+            None => word.parse(),
+        };
+        n.map(i64::from).map_err(|_| format!("`{word}` is no offset in a structure: 0 to 65535, or 0x..."))
+    };
+    let all: Vec<i64> = text.split('+').map(one).collect::<Result<_, _>>()?;
+    if all.len() > 2 {
+        return Err(format!("`+{text}`: two offsets at most"));
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -341,8 +425,21 @@ mod tests {
 
     #[test]
     fn the_built_in_table_is_read() {
-        let rows = parse(BUILT_IN).unwrap_or_else(|why| panic!("{why}"));
+        let rows = parse(BUILT_IN).unwrap_or_else(|why| panic!("{why}")).rows;
         assert!(rows.iter().any(|r| r.place == Place::Function("getaddrinfo".into())));
+    }
+
+    #[test]
+    fn rows_that_are_left_out() {
+        let table = parse("!tls SSL_*\n! nginx\nx y z mark - z\n").unwrap();
+        let of = |program: &str| {
+            let rows = parse(BUILT_IN).unwrap().rows.into_iter().filter(|r| r.program == program);
+            let left = rows.filter(|r| !table.is_without(r)).map(|r| r.place);
+            left.filter(|p| !matches!(p, Place::Function(name) if name.starts_with("gnutls_"))).count()
+        };
+        assert_eq!((of("tls"), of("nginx"), table.rows.len()), (0, 0, 1));
+        assert!(of("resolver") > 10);
+        assert!(parse("\n!a b c").unwrap_err().starts_with("line 2: `!a b c` is not !PROGRAM"));
     }
 
     #[test]
@@ -376,6 +473,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_behind_an_address_and_only_filled_in_sometimes() {
+        let row = Row::parse("s x f span s=1+0x8+24:fd,n=2:*size/return,ret=return:int {s}: {n}").unwrap();
+        assert_eq!(row.arguments[0].offsets, [8, 24]);
+        let begin = record(Stage::Begin, [80 << 48 | 9000 << 32 | 5, 0, 0, 0], "");
+        let end = |result| record(Stage::End, [0, 7, result, 0], "");
+        assert_eq!(row.say(Some(&begin), Some(&end(1))), "5 (port 80, peer's 9000): 7");
+        assert_eq!(row.say(Some(&begin), Some(&end(0))), "5 (port 80, peer's 9000): 0");
+        assert_eq!(row.connection(&begin.values), Some((80, 9000)));
+        for none in [5, 0xffff_ffff, u64::MAX] {
+            assert_eq!(row.connection(&[none, 0, 0, 0]), None, "{none:#x}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (line, why) in [
             ("a b", "function or probe is missing"),
@@ -386,6 +497,10 @@ mod tests {
             ("a b usdt:p:q span - x", "USDT"),
             ("a b f span - {n}", "no argument"),
             ("a b f span a=1:string,b=2:string x", "one argument"),
+            ("a b f mark a=1:int,a=2:int x", "two arguments are called a"),
+            ("a b f mark a=1+8+8+8:int x", "two offsets"),
+            ("a b f mark a=1+-8:int x", "no offset"),
+            ("a b f span a=1:*int/return x", "/return needs"),
             ("a b f span -", "sentence is missing"),
         ] {
             let answer = Row::parse(line).unwrap_err();

@@ -76,7 +76,7 @@ pub(crate) struct Range {
     end: u64,
     offset: u64,
     /// Device and inode, as text.
-    file: String,
+    pub file: String,
     /// As the process sees it; empty: no file.
     pub path: String,
 }
@@ -212,7 +212,8 @@ fn ranges_at(line: &[u32], at: BootNs, space: Option<Space>) -> Vec<Range> {
 }
 
 /// The mapping itself, for the path may be another file by now, or of another root; of a process that is gone its parents' roots have it, or this one.
-fn file_of(line: &[u32], r: &Range) -> Option<File> {
+/// The file that processes, of which the first is alive or was, have in this range.
+pub(crate) fn file_of(line: &[u32], r: &Range) -> Option<File> {
     let mapped = line.first().map(|p| File::open(format!("/proc/{p}/map_files/{:x}-{:x}", r.start, r.end)));
     let roots = line.iter().map(|p| format!("/proc/{p}/root")).chain([String::new()]);
     let by_path = roots.map(|root| sys::open_regular(&format!("{root}{}", r.path), 0));

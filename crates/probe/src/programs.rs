@@ -13,8 +13,11 @@ use kpat_model::meta;
 use kpat_model::programs::{ARGUMENTS, Argument, From, Kind, Place, Row, Shape, Stage};
 use libbpf_rs::{MapCore, MapFlags};
 use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use symbols::Elf;
 
 /// Numbers in the log: those of functions, tracepoints and crossings are below.
@@ -26,7 +29,8 @@ const MOST_HOOKS: usize = 1024;
 pub struct Hook {
     /// Its place in the kernel's table: the cookie.
     pub number: u32,
-    pub path: String,
+    /// It is open, as another may stand at its path by the time that it is attached to.
+    file: Arc<File>,
     pub offset: u64,
     pub returns: bool,
     /// Offset in the file of a USDT probe's count of those who watch it; 0: it has none.
@@ -53,6 +57,11 @@ impl Hook {
     pub fn switch(&self) -> usize {
         usize::from(self.data.mode)
     }
+
+    /// By which the kernel finds the file, wherever and whether it still has a path.
+    fn path(&self) -> CString {
+        CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd())).unwrap_or_default()
+    }
 }
 
 /// Looks for all places of a table.
@@ -71,7 +80,7 @@ impl Found {
 
 fn look(rows: &[Row], out: &mut Found) {
     let mapped = files::mapped();
-    let mut opened: Vec<(String, Result<Elf, String>)> = Vec::new();
+    let mut opened: BTreeMap<(u64, u64), (Binary, Result<Elf, String>)> = BTreeMap::new();
     for row in rows {
         let title = format!("{} {}", row.binary, place_name(&row.place));
         let binaries = files::of(&row.binary, &mapped);
@@ -79,15 +88,14 @@ fn look(rows: &[Row], out: &mut Found) {
             out.left_out.push((title, "no such file here, and no process has one mapped".into()));
             continue;
         }
-        for b in binaries {
-            if !opened.iter().any(|(path, _)| *path == b.path) {
-                opened.push((b.path.clone(), Elf::open(&b.path)));
-            }
-            let elf = opened.iter().find(|(path, _)| *path == b.path).map(|(_, e)| e);
+        for found in binaries {
+            let (b, elf) = opened.entry(found.file).or_insert_with(|| {
+                let elf = Elf::read(&found.opened);
+                (found, elf)
+            });
             let sited = match elf {
-                Some(Ok(elf)) => site(row, &b, elf, out),
-                Some(Err(why)) => Err(why.clone()),
-                None => continue,
+                Ok(elf) => site(row, b, elf, out),
+                Err(why) => Err(why.clone()),
             };
             if let Err(why) = sited {
                 out.left_out.push((format!("{} {}", b.shown, place_name(&row.place)), why));
@@ -115,7 +123,8 @@ fn site(row: &Row, b: &Binary, elf: &Elf, out: &mut Found) -> Result<(), String>
             let offset = elf.function(name).ok_or_else(|| elf.why_no(name))?;
             places.push((offset, None, 0));
         }
-        Place::Offset(offset) => places.push((*offset, None, 0)),
+        Place::Offset(offset) if elf.is_code(*offset) => places.push((*offset, None, 0)),
+        Place::Offset(offset) => return Err(format!("the file has no code at {offset:#x}")),
         Place::Usdt(provider, name) => {
             for probe in elf.probes().iter().filter(|p| p.provider == *provider && p.name == *name) {
                 let operands = usdt::operands(&probe.arguments)?;
@@ -126,6 +135,11 @@ fn site(row: &Row, b: &Binary, elf: &Elf, out: &mut Found) -> Result<(), String>
             }
         }
     }
+    let of_go = elf.is_go() && !matches!(&row.place, Place::Function(name) if !name.contains('.'));
+    if of_go && row.shape == Shape::Span {
+        return Err("a program in Go moves its stacks, and ends where a return is waited for: take begin, end or mark".into());
+    }
+    let call = if of_go { Given::Go } else { Given::C };
     let stages: &[(Stage, bool)] = match row.shape {
         Shape::Span => &[(Stage::Begin, false), (Stage::End, true)],
         Shape::At(stage) => &[(stage, false)],
@@ -147,13 +161,14 @@ fn site(row: &Row, b: &Binary, elf: &Elf, out: &mut Found) -> Result<(), String>
     let mut hooks: Vec<&'static Hook> = Vec::new();
     for (offset, operands, semaphore) in &places {
         for (stage, returns) in stages {
-            let argument = arguments(row, operands.as_deref(), *returns)?;
+            let given = operands.as_deref().map_or(call, Given::Probe);
+            let argument = arguments(row, &given, *returns)?;
             let number = (out.hooks.len() + hooks.len()) as u32;
             let mode = func - FIRST_NUMBER as u16;
             let data = wire::Hook { id: func, mode, stage: *stage as u8, pad: [0; 3], argument };
-            let (path, offset, semaphore) = (b.path.clone(), *offset, *semaphore);
+            let (file, offset, semaphore) = (Arc::clone(&b.opened), *offset, *semaphore);
             let (function, first, returns) = (function.clone(), hooks.is_empty(), *returns);
-            let hook = Hook { number, path, offset, returns, semaphore, function, first, data };
+            let hook = Hook { number, file, offset, returns, semaphore, function, first, data };
             hooks.push(Box::leak(Box::new(hook)));
         }
     }
@@ -163,14 +178,20 @@ fn site(row: &Row, b: &Binary, elf: &Elf, out: &mut Found) -> Result<(), String>
 }
 
 const NO_ARGUMENT: wire::Argument =
-    wire::Argument { from: at::ARG_NONE as u8, flags: 0, size: 8, slot: 0, reg: 0, pad: 0, offset: 0 };
+    wire::Argument { from: at::ARG_NONE as u8, flags: 0, size: 8, slot: 0, reg: 0, then: 0, offset: 0 };
+
+/// Where a place has its arguments.
+#[derive(Clone, Copy)]
+enum Given<'a> {
+    /// By the calling convention of C, or of Go.
+    C,
+    Go,
+    /// As a USDT probe says.
+    Probe(&'a [usdt::Operand]),
+}
 
 /// What one hook reads.
-fn arguments(
-    row: &Row,
-    operands: Option<&[usdt::Operand]>,
-    returns: bool,
-) -> Result<[wire::Argument; ARGUMENTS], String> {
+fn arguments(row: &Row, given: &Given<'_>, returns: bool) -> Result<[wire::Argument; ARGUMENTS], String> {
     let span = row.shape == Shape::Span;
     let mut all = Vec::new();
     for (slot, a) in row.slots() {
@@ -180,17 +201,19 @@ fn arguments(
                 let length = Argument {
                     name: String::new(),
                     from: From::Argument(n),
+                    offsets: Vec::new(),
                     kind: Kind::Number { bytes: 4, signed: false },
                     pointed: false,
+                    if_returned: false,
                 };
-                let mut length = reach(&length, operands)?;
+                let mut length = reach(&length, given)?;
                 length.flags |= flag::ARG_LENGTH as u8;
                 all.push(length);
             }
             let mut found = if returns && a.pointed {
                 wire::Argument { from: at::ARG_KEPT as u8, ..shape(a) }
             } else {
-                reach(a, operands)?
+                reach(a, given)?
             };
             found.slot = slot;
             if a.pointed {
@@ -198,8 +221,9 @@ fn arguments(
             }
             all.push(found);
         } else if !returns && a.pointed {
-            let mut kept = reach(a, operands)?;
-            (kept.size, kept.flags, kept.slot) = (8, flag::ARG_KEEP as u8, slot);
+            let mut kept = reach(a, given)?;
+            let then = kept.flags & flag::ARG_THEN as u8;
+            (kept.size, kept.flags, kept.slot) = (8, flag::ARG_KEEP as u8 | then, slot);
             all.push(kept);
         }
     }
@@ -211,25 +235,31 @@ fn arguments(
 }
 
 fn shape(a: &Argument) -> wire::Argument {
-    let signed = if a.kind.is_signed() { flag::ARG_SIGNED as u8 } else { 0 };
-    let text = if matches!(a.kind, Kind::Text { .. }) { flag::ARG_TEXT as u8 } else { 0 };
-    wire::Argument { flags: signed | text, size: a.kind.bytes(), ..NO_ARGUMENT }
+    let kind = match a.kind {
+        Kind::Text { .. } => flag::ARG_TEXT,
+        Kind::Descriptor => flag::ARG_DESCRIPTOR | flag::ARG_SIGNED,
+        kind if kind.is_signed() => flag::ARG_SIGNED,
+        _ => 0,
+    };
+    wire::Argument { flags: kind as u8, size: a.kind.bytes(), ..NO_ARGUMENT }
 }
 
 /// Where an argument is: by the processor's calling convention, or as the probe says.
-fn reach(a: &Argument, operands: Option<&[usdt::Operand]>) -> Result<wire::Argument, String> {
+fn reach(a: &Argument, given: &Given<'_>) -> Result<wire::Argument, String> {
     let mut out = shape(a);
-    let place = match (a.from, operands) {
+    let place = match (a.from, given) {
         (From::Return, _) => usdt::Operand::register(usdt::RESULT),
-        (From::Argument(n), Some(all)) => {
+        (From::Argument(n), Given::Probe(all)) => {
             let operand = all.get(usize::from(n) - 1);
             let operand = *operand.ok_or_else(|| format!("the probe has no argument {n}"))?;
-            if !a.pointed && !matches!(a.kind, Kind::Text { .. }) {
+            if !a.pointed && a.offsets.is_empty() && !matches!(a.kind, Kind::Text { .. }) {
                 out.size = out.size.min(operand.size);
             }
             operand
         }
-        (From::Argument(n), None) => usdt::of_call(n),
+        (From::Argument(n), Given::C) => usdt::of_call(n),
+        (From::Argument(n), Given::Go) => usdt::of_go_call(n)
+            .ok_or_else(|| format!("argument {n} of a Go function is not in a register"))?,
     };
     match place.place {
         usdt::Where::Register(reg) => (out.from, out.reg) = (at::ARG_REGISTER as u8, reg),
@@ -237,6 +267,19 @@ fn reach(a: &Argument, operands: Option<&[usdt::Operand]>) -> Result<wire::Argum
             (out.from, out.reg, out.offset) = (at::ARG_MEMORY as u8, reg, offset);
         }
         usdt::Where::Constant(n) => (out.from, out.offset) = (at::ARG_CONSTANT as u8, n),
+    }
+    let mut behind = a.offsets.iter().copied();
+    if out.from == at::ARG_REGISTER as u8
+        && let Some(first) = behind.next()
+    {
+        (out.from, out.offset) = (at::ARG_MEMORY as u8, first);
+    }
+    if let Some(then) = behind.next() {
+        out.flags |= flag::ARG_THEN as u8;
+        out.then = u16::try_from(then).map_err(|_| format!("{then} is no offset in a structure"))?;
+    }
+    if behind.next().is_some() || !a.offsets.is_empty() && out.from == at::ARG_CONSTANT as u8 {
+        return Err(format!("{} is too far from where the argument is", a.name));
     }
     Ok(out)
 }
@@ -275,9 +318,9 @@ type Refused = Vec<(&'static Hook, io::Error)>;
 pub fn attach_many(loaded: &Loaded, hooks: &[&'static Hook]) -> (Vec<OwnedFd>, Refused) {
     let (mut links, mut refused) = (Vec::new(), Vec::new());
     let Some(program) = loaded.program(crate::plan::MANY) else { return (links, refused) };
-    let mut files: BTreeMap<(&str, bool), Vec<&'static Hook>> = BTreeMap::new();
+    let mut files: BTreeMap<(RawFd, bool), Vec<&'static Hook>> = BTreeMap::new();
     for h in hooks {
-        files.entry((&h.path, h.returns)).or_default().push(h);
+        files.entry((h.file.as_raw_fd(), h.returns)).or_default().push(h);
     }
     // A link takes all or nothing: where one is refused, its places are tried by halves.
     let mut todo: Vec<Vec<&'static Hook>> = files.into_values().collect();
@@ -285,8 +328,7 @@ pub fn attach_many(loaded: &Loaded, hooks: &[&'static Hook]) -> (Vec<OwnedFd>, R
         let place =
             |h: &&Hook| sys::Place { offset: h.offset, counter: h.semaphore, cookie: h.number.into() };
         let places: Vec<sys::Place> = part.iter().map(place).collect();
-        let path = std::ffi::CString::new(part[0].path.as_str()).map_err(io::Error::other);
-        match path.and_then(|path| sys::link_uprobe_multi(program, &path, part[0].returns, &places)) {
+        match sys::link_uprobe_multi(program, &part[0].path(), part[0].returns, &places) {
             Ok(link) => links.push(link),
             Err(e) if part.len() == 1 => refused.push((part[0], e)),
             Err(_) => todo.extend(part.chunks(part.len().div_ceil(2)).map(<[_]>::to_vec)),
@@ -299,7 +341,6 @@ pub fn attach_many(loaded: &Loaded, hooks: &[&'static Hook]) -> (Vec<OwnedFd>, R
 pub fn attach(program: std::os::fd::BorrowedFd<'_>, h: &Hook) -> io::Result<std::os::fd::OwnedFd> {
     let pmu = std::fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
     let pmu = pmu.trim().parse().map_err(io::Error::other)?;
-    let path = std::ffi::CString::new(h.path.as_str()).map_err(io::Error::other)?;
-    let event = crate::sys::perf_uprobe(pmu, &path, h.offset, h.returns, h.semaphore)?;
+    let event = crate::sys::perf_uprobe(pmu, &h.path(), h.offset, h.returns, h.semaphore)?;
     crate::sys::link_perf(program, std::os::fd::AsFd::as_fd(&event), h.number.into())
 }

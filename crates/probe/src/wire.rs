@@ -121,6 +121,8 @@ pub mod argument_flag {
     pub const ARG_LENGTH: u32 = 4;
     pub const ARG_POINTED: u32 = 8;
     pub const ARG_KEEP: u32 = 16;
+    pub const ARG_THEN: u32 = 32;
+    pub const ARG_DESCRIPTOR: u32 = 64;
 }
 
 #[repr(C)]
@@ -397,7 +399,7 @@ pub struct Argument {
     pub size: u8,
     pub slot: u8,
     pub reg: u16,
-    pub pad: u16,
+    pub then: u16,
     pub offset: i64,
 }
 const _: () = assert!(size_of::<Argument>() == 16);

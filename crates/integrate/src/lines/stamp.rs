@@ -18,9 +18,9 @@ pub struct Stamp {
     pub near_ns: i64,
 }
 
-/// `+02:00`, `-0330`, `Z`, `UTC`: nanoseconds east of UTC.
+/// `+02:00`, `-0330`, `Z`, `UTC`, `GMT`: nanoseconds east of UTC.
 pub fn parse_zone(text: &str) -> Option<i64> {
-    if ["Z", "z", "UTC"].contains(&text) {
+    if ["Z", "z", "UTC", "GMT"].contains(&text) {
         return Some(0);
     }
     let (sign, rest) = match text.as_bytes().first()? {
@@ -102,8 +102,8 @@ fn epoch(line: &str) -> Option<(i64, i64)> {
     let (more, precision, after) = fraction(behind, SECOND);
     let written = behind.len() - after.len();
     let end = if written > 0 { after } else { rest };
-    // A number alone is a number.
-    if !end.starts_with(": ") && (written < 3 || !end.starts_with([' ', ']'])) {
+    // A number alone is a number, and one in brackets is unbound's stamp.
+    if !end.starts_with(": ") && !end.starts_with("] ") && (written < 3 || !end.starts_with([' ', ']'])) {
         return None;
     }
     Some((seconds.checked_mul(SECOND)?.checked_add(more)?, precision))
@@ -123,6 +123,13 @@ fn without_priority(line: &str) -> &str {
         return line;
     }
     rest.strip_prefix("1 ").unwrap_or(rest).trim_start()
+}
+
+/// `1234:M `: what Redis puts before it.
+fn without_process(line: &str) -> &str {
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    let role = line[digits..].strip_prefix(':').filter(|_| digits > 0);
+    role.and_then(|r| r.strip_prefix(['M', 'S', 'C', 'X'])).and_then(|r| r.strip_prefix(' ')).unwrap_or(line)
 }
 
 /// A number of a program's log, as JSON: seconds since 1970 with a fraction, or milli-, micro- or nanoseconds since then.
@@ -148,7 +155,13 @@ impl Stamp {
     pub fn find(&self, line: &str) -> Option<(i64, i64)> {
         let line = without_priority(line);
         let line = without_weekday(line.strip_prefix('[').unwrap_or(line));
-        self.iso(line).or_else(|| self.syslog(line)).or_else(|| epoch(line)).or_else(|| self.access_log(line))
+        self.iso(line)
+            .or_else(|| self.syslog(line))
+            .or_else(|| epoch(line))
+            .or_else(|| self.day_first(without_process(line)))
+            .or_else(|| self.of_a_level(line))
+            .or_else(|| self.access_log(line))
+            .or_else(|| self.assigned(line))
     }
 
     /// Of a line that is an object: the first of the names that loggers give it that it has.
@@ -174,14 +187,49 @@ impl Stamp {
         })
     }
 
+    /// `28-Nov-2026 20:48:01.123`: BIND, Tomcat; `28 Nov 2026 20:48:01.123`: Redis, mail.
+    fn day_first(&self, line: &str) -> Option<(i64, i64)> {
+        let (day, rest) = number(line, 2).or_else(|| number(line, 1))?;
+        let separator = rest.chars().next().filter(|c| ['-', ' '].contains(c))?;
+        let (name, rest) = rest.strip_prefix(separator)?.split_once(separator)?;
+        let month = 1 + MONTHS.iter().position(|m| *m == name)? as i64;
+        let (year, rest) = number(rest, 4)?;
+        let (since, precision, rest) = clock(rest.strip_prefix(' ')?)?;
+        let zone = rest.strip_prefix(' ').and_then(|r| parse_zone(r.split(' ').next()?));
+        self.moment(year, month, day, since, precision, zone.unwrap_or(self.zone_ns))
+    }
+
+    /// `I1128 20:48:01.123456   12 file.go:7] text`: glog and klog (Kubernetes).
+    fn of_a_level(&self, line: &str) -> Option<(i64, i64)> {
+        let (month, rest) = number(line.strip_prefix(['I', 'W', 'E', 'F'])?, 2)?;
+        let (day, rest) = number(rest, 2)?;
+        let (since, precision, _) = clock(rest.strip_prefix(' ')?)?;
+        self.nearest(month, day, since, precision)
+    }
+
+    /// `time="2026-11-28T20:48:01Z" level=info`, `level=info ts=2026-11-28T20:48:01.123Z`: logfmt.
+    fn assigned(&self, line: &str) -> Option<(i64, i64)> {
+        let from = line.get(..line.floor_char_boundary(ACCESS_LOG_WITHIN))?;
+        from.match_indices('=').find_map(|(at, _)| {
+            let name = from[..at].rsplit(' ').next()?;
+            let value = &line[at + 1..];
+            let value = value.strip_prefix('"').unwrap_or(value);
+            let end = value.find(['"', ' ']).unwrap_or(value.len());
+            let of = || self.iso(value).or_else(|| since_1970(&value[..end]));
+            JSON_NAMES.contains(&name).then(of).flatten()
+        })
+    }
+
     fn iso(&self, line: &str) -> Option<(i64, i64)> {
         let (year, rest) = number(line, 4)?;
         let separator = rest.chars().next().filter(|c| ['-', '/'].contains(c))?;
         let (month, rest) = number(rest.strip_prefix(separator)?, 2)?;
         let (day, rest) = number(rest.strip_prefix(separator)?, 2)?;
         let (since, precision, rest) = clock(rest.strip_prefix(['T', 't', ' '])?)?;
-        let rest = rest.strip_prefix(' ').filter(|r| r.starts_with(['+', '-'])).unwrap_or(rest);
-        let end = rest.find(|c: char| c.is_whitespace() || [']', ','].contains(&c)).unwrap_or(rest.len());
+        let named = |r: &&str| r.starts_with(['+', '-']) || r.starts_with("UTC") || r.starts_with("GMT");
+        let rest = rest.strip_prefix(' ').filter(named).unwrap_or(rest);
+        let end =
+            rest.find(|c: char| c.is_whitespace() || [']', ',', '"'].contains(&c)).unwrap_or(rest.len());
         let zone = parse_zone(&rest[..end]).unwrap_or(self.zone_ns);
         self.moment(year, month, day, since, precision, zone)
     }
@@ -200,6 +248,11 @@ impl Stamp {
         if let Some((year, _)) = year {
             return self.moment(year, month, day, since, precision, self.zone_ns);
         }
+        self.nearest(month, day, since, precision)
+    }
+
+    /// In the year of which it is nearest.
+    fn nearest(&self, month: i64, day: i64, since: i64, precision: i64) -> Option<(i64, i64)> {
         let here = year_of(self.near_ns.max(0));
         let years = [here - 1, here, here + 1].into_iter();
         years
@@ -217,6 +270,11 @@ impl Stamp {
         zone: i64,
     ) -> Option<(i64, i64)> {
         if !(1970..2262).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+            return None;
+        }
+        // The next month's first is not before this day is over.
+        let next = if month == 12 { days(year + 1, 1, 1) } else { days(year, month + 1, 1) };
+        if days(year, month, day) >= next {
             return None;
         }
         Some((days(year, month, day) * DAY + since - zone, precision))
@@ -268,6 +326,17 @@ mod tests {
             ("9520205000: x", None),
             ("9223372036.9999: x", None),
             ("1795460625.5 seconds", None),
+            ("23-Nov-2026 19:03:45.682 queries: info: client", Some((1_795_460_625_682 * ms, ms))),
+            ("1234:M 23 Nov 2026 19:03:45.682 * Ready", Some((1_795_460_625_682 * ms, ms))),
+            ("Mon, 23 Nov 2026 20:03:45 +0100", Some((1_795_460_625 * SECOND, SECOND))),
+            ("[1795460625] unbound[7:0] info: x", Some((1_795_460_625 * SECOND, SECOND))),
+            ("I1123 19:03:45.682773   12345 file.go:12] x", Some((1_795_460_625_682_773_000, 1_000))),
+            ("2026-11-23 19:03:45.682 UTC [12] LOG:  x", Some((1_795_460_625_682 * ms, ms))),
+            ("time=\"2026-11-23T19:03:45Z\" level=info msg=x", Some((1_795_460_625 * SECOND, SECOND))),
+            ("level=info ts=2026-11-23T19:03:45.682Z caller=x", Some((1_795_460_625_682 * ms, ms))),
+            ("Feb 29 00:00:00 vm x", None),
+            ("2026-02-29 00:00:00 x", None),
+            ("2026-12-31 23:59:60 x", Some((1_798_761_600 * SECOND, SECOND))),
             ("at 19:03:45 x", None),
             ("2026-13-01 00:00:00 x", None),
             ("Nov", None),

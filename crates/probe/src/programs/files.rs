@@ -1,15 +1,18 @@
-//! Files that a name of the table means: those that processes have mapped, wherever they are mounted, and those where binaries and libraries lie.
+//! Files that a name of the table means: those that processes have mapped, wherever they are mounted and even if they are deleted, and those where binaries and
+//! libraries lie.
 
+use crate::mappings::Range;
 use crate::profile::glob;
-use crate::{kernel, mappings};
+use crate::{kernel, mappings, sys};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::sync::Arc;
 
-#[derive(Clone, Debug)]
 pub struct Binary {
-    /// Where it can be opened.
-    pub path: String,
+    pub opened: Arc<File>,
+    /// Device and inode.
+    pub file: (u64, u64),
     /// As its processes see it.
     pub shown: String,
 }
@@ -29,17 +32,18 @@ const FOLDERS: [&str; 12] = [
     "/usr/local/sbin",
 ];
 
-/// Files that are mapped to be executed, by the path that their process sees: a process that has each, one for each mount namespace.
-pub type Mapped = BTreeMap<String, Vec<u32>>;
+/// Files that are mapped to be executed, by the path that their process sees: of each a process that has it, and where.
+pub type Mapped = BTreeMap<String, Vec<(u32, Range)>>;
 
 pub fn mapped() -> Mapped {
     let mut out = Mapped::new();
-    let mut seen: BTreeSet<(String, u64)> = BTreeSet::new();
+    let mut seen: BTreeSet<(String, u64, String)> = BTreeSet::new();
     for pid in kernel::processes() {
         let mounts = std::fs::metadata(format!("/proc/{pid}/ns/mnt")).map_or(0, |m| m.ino());
         for range in mappings::of(pid).into_iter().filter(|r| r.path.starts_with('/')) {
-            if seen.insert((range.path.clone(), mounts)) {
-                out.entry(range.path).or_default().push(pid);
+            // A path may be a deleted file's, too, and layers of file systems have numbers of their own.
+            if seen.insert((range.path.clone(), mounts, range.file.clone())) {
+                out.entry(range.path.clone()).or_default().push((pid, range));
             }
         }
     }
@@ -55,36 +59,29 @@ fn fits(pattern: &str, path: &str) -> bool {
 
 /// Each file once, whatever names it has.
 pub fn of(pattern: &str, mapped: &Mapped) -> Vec<Binary> {
-    let mut found: Vec<Binary> = Vec::new();
+    let mut lie: Vec<String> = Vec::new();
     if pattern.contains('/') && !pattern.contains(['*', '?']) {
-        found.push(Binary { path: pattern.into(), shown: pattern.into() });
+        lie.push(pattern.into());
     } else {
         let folder = pattern.rsplit_once('/').map(|(folder, _)| folder);
         for folder in FOLDERS.iter().copied().filter(|f| folder.is_none_or(|own| glob(own, f))) {
             let Ok(all) = std::fs::read_dir(folder) else { continue };
-            for entry in all.flatten() {
-                let path = entry.path().display().to_string();
-                // Not what only a link editor reads, nor hundreds of others.
-                if fits(pattern, &path) {
-                    found.push(Binary { shown: path.clone(), path });
-                }
-            }
+            let paths = all.flatten().map(|entry| entry.path().display().to_string());
+            // Not what only a link editor reads, nor hundreds of others.
+            lie.extend(paths.filter(|path| fits(pattern, path)));
         }
-        found.sort_by(|a, b| a.path.cmp(&b.path));
+        lie.sort();
     }
-    for (path, pids) in mapped.iter().filter(|(path, _)| fits(pattern, path)) {
-        found.extend(
-            pids.iter().map(|pid| Binary { path: format!("/proc/{pid}/root{path}"), shown: path.clone() }),
-        );
-    }
-    let mut once: Vec<(u64, u64)> = Vec::new();
-    found.retain(|b| {
-        let Ok(m) = std::fs::metadata(Path::new(&b.path)) else { return false };
+    let lie = lie.into_iter().map(|path| (sys::open_regular(&path, 0).ok(), path));
+    let fitting = mapped.iter().filter(|(path, _)| fits(pattern, path));
+    let mapped = fitting.flat_map(|(path, all)| all.iter().map(move |of| (path, of)));
+    let mapped = mapped.map(|(path, (pid, range))| (mappings::file_of(&[*pid], range), path.clone()));
+    let mut once: BTreeSet<(u64, u64)> = BTreeSet::new();
+    let binary = |(opened, shown): (Option<File>, String)| {
+        let opened = opened?;
+        let m = opened.metadata().ok()?;
         let file = (m.dev(), m.ino());
-        m.is_file() && !once.contains(&file) && {
-            once.push(file);
-            true
-        }
-    });
-    found
+        once.insert(file).then(|| Binary { opened: Arc::new(opened), file, shown })
+    };
+    lie.chain(mapped).filter_map(binary).collect()
 }

@@ -1,7 +1,7 @@
 //! Functions and USDT probes of an ELF file: 64 bits, little-endian. The file is a stranger's: every offset in it is checked.
 
 use super::usdt;
-use crate::sys;
+use std::fs::File;
 use std::io::Read;
 
 /// Larger files are not read.
@@ -55,9 +55,8 @@ fn text(b: &[u8], at: usize) -> Option<&str> {
 }
 
 impl Elf {
-    pub fn open(path: &str) -> Result<Elf, String> {
+    pub fn read(file: &File) -> Result<Elf, String> {
         let words = |e: std::io::Error| format!("cannot be read: {e}");
-        let file = sys::open_regular(path, 0).map_err(words)?;
         let len = file.metadata().map_err(words)?.len();
         if len > MOST_BYTES {
             return Err(format!("it has {len} bytes, more than are read for symbols"));
@@ -123,6 +122,12 @@ impl Elf {
         (address - s.address).checked_add(s.offset)
     }
 
+    /// Is what lies there in the file executed?
+    pub fn is_code(&self, offset: u64) -> bool {
+        let within = |s: &Segment| s.executed && s.offset <= offset && offset - s.offset < s.len;
+        self.segments.iter().any(within)
+    }
+
     /// All functions that tables of these kinds have, as they stand there.
     pub(crate) fn functions<'a>(&'a self, tables: &'a [u32]) -> impl Iterator<Item = Function<'a>> {
         const FUNC: u8 = 2;
@@ -148,6 +153,11 @@ impl Elf {
 
     fn has(&self, section: &str) -> bool {
         self.sections.iter().any(|s| s.name == section)
+    }
+
+    /// Has the link editor of Go made it?
+    pub fn is_go(&self) -> bool {
+        self.sections.iter().any(|s| s.name.ends_with(".gopclntab") || s.name.ends_with(".go.buildinfo"))
     }
 
     /// In words, for a function that is not there.

@@ -60,6 +60,12 @@ mod here {
         ARGUMENTS.get(n).and_then(|r| at(r)).ok_or(8 * (n as i64 - 5))
     }
 
+    /// Whole numbers and addresses of a Go function, since Go 1.17.
+    pub fn go_argument(n: u8) -> Option<u16> {
+        const GO: [&str; 9] = ["ax", "bx", "cx", "di", "si", "r8", "r9", "r10", "r11"];
+        GO.get(usize::from(n) - 1).and_then(|r| at(r))
+    }
+
     pub const STACK: u16 = 152;
 }
 
@@ -76,6 +82,10 @@ mod here {
         (n < 31).then_some(8 * n)
     }
 
+    pub fn go_argument(n: u8) -> Option<u16> {
+        (n <= 16).then(|| 8 * u16::from(n - 1))
+    }
+
     pub fn argument(n: u8) -> Result<u16, i64> {
         if n <= 8 { Ok(8 * u16::from(n - 1)) } else { Err(8 * (i64::from(n) - 9)) }
     }
@@ -89,6 +99,11 @@ pub fn of_call(n: u8) -> Operand {
         Ok(register) => Operand::register(register),
         Err(offset) => Operand { size: 8, place: Where::Memory(here::STACK, offset) },
     }
+}
+
+/// The same of a function in Go: of its words, as of a slice that has three; a number with a point is none.
+pub fn of_go_call(n: u8) -> Option<Operand> {
+    here::go_argument(n).map(Operand::register)
 }
 
 /// Arguments of a probe: `-4@%edi 8@-16(%rbp) 4@$5`, or on arm64 `8@x0 4@[sp, 16] -4@5`.

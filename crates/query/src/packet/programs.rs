@@ -5,11 +5,12 @@ use crate::error::Result;
 use crate::store::{Store, places};
 use kpat_model::{Context, EventKind, Stage};
 use kpat_store::tables::{CallRow, EventRow, PacketRow};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Store {
     /// Of the threads that handled the packet, or sent or received it: what happened in its life, what lasted over a part of it, each by its end,
-    /// and what had begun and did not end in the log. By time of the beginning.
+    /// and what had begun and did not end in the log. By time of the beginning. Where some say that they are about the packet's connection, those that say that they
+    /// are about another are left out.
     pub(super) fn programs_of(&self, packet: &PacketRow, calls: &[CallRow]) -> Result<Vec<EventOfPacket>> {
         let table = self.table::<EventRow>()?;
         let program = i64::from(EventKind::Program as i32);
@@ -27,12 +28,17 @@ impl Store {
         let of_task = calls.iter().filter(|c| c.ctx == Context::Task as i32);
         let threads: BTreeSet<i32> = of_task.map(|c| c.pid).chain(packet.pid).collect();
         let (mut found, mut begun) = (Vec::new(), Vec::new());
+        // By thread and beginning, as what ends does not say it again.
+        let mut connections: BTreeMap<(i32, i64), i64> = BTreeMap::new();
         let mut ended: BTreeSet<(i32, i64)> = BTreeSet::new();
         let mut take = |row: EventRow| {
             let Some(pid) = row.pid.filter(|p| threads.contains(p)) else {
                 return;
             };
             let end = row.a == Stage::End as i64;
+            if !end && row.b != 0 {
+                connections.insert((pid, row.at_ns), row.b);
+            }
             let from = if end { began(&row) } else { row.at_ns };
             if end {
                 ended.insert((pid, from));
@@ -46,6 +52,15 @@ impl Store {
         }
         begun.retain(|b| b.pid.is_some_and(|pid| !ended.contains(&(pid, b.at_ns))));
         found.append(&mut begun);
+        let own = |row: &EventRow| {
+            let (local, peer) =
+                connections.get(&(row.pid?, began(row))).map(|b| ((b >> 16) as i32, (b & 0xffff) as i32))?;
+            let ports = (packet.sport?, packet.dport?);
+            Some(ports == (local, peer) || ports == (peer, local))
+        };
+        if found.iter().any(|row| own(row) == Some(true)) {
+            found.retain(|row| own(row) != Some(false));
+        }
         found.sort_by_key(|row| (began(row), row.at_ns));
         Ok(found.into_iter().map(|row| self.explain(row)).collect())
     }

@@ -138,7 +138,7 @@ table! { EVENT, EventRow, "event", 65536,
     pid: Option<i32>, Dict, "", "", "not known", "Thread that was current; control: the recorder.";
     netns: Option<i64>, Dict, "", "", "unknown", "Inode of the network namespace.";
     a: i64, Delta, "", "", "", "Meaning by kind: drop: reason; retransmit, tcp-state: ports; link: ifindex; route: 1 added, 0 removed; neighbour: NUD state; address, queueing, namespace: 1 added, changed or came, 0 removed or went; bridge-port: its state; program: 0 it happened, 1 it begins, 2 it is over; log-line: the file, in the order given.";
-    b: i64, Delta, "", "", "", "Meaning by kind: drop: address of the place (two's complement), see `symbol`; retransmit: TCP state; tcp-state: old << 8 | new; link: flags; neighbour, address, queueing, bridge-port: ifindex; namespace: inode; program: at its end how long it took, -1 if its beginning is not in the log; log-line: number of the line.";
+    b: i64, Delta, "", "", "", "Meaning by kind: drop: address of the place (two's complement), see `symbol`; retransmit: TCP state; tcp-state: old << 8 | new; link: flags; neighbour, address, queueing, bridge-port: ifindex; namespace: inode; program: at its end how long it took, -1 if its beginning is not in the log, else of the connection that it names by its descriptor the local port << 16 | the peer's, 0: none; log-line: number of the line.";
     text: String, Dict, "", "", "", "Meaning by kind; empty for events of the kernel side.";
     after_ns: Option<i64>, Delta, "ns", "boot", "`at_ns` is the moment itself, or no bound is known", "It happened after this and not after `at_ns`, which is when it was read.";
 } }
