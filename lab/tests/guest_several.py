@@ -67,6 +67,7 @@ class GuestSeveral(unittest.TestCase):
         self.assertEqual({(first.qmp, "__x64_sys_getppid"): 20_500, (first.qmp, "__x64_sys_unlink"): 12,
                           (second.qmp, "__x64_sys_getppid"): 35_300, (second.qmp, "__x64_sys_unlink"): 31}, hits)
         self.assertEqual({0}, {c["lost"] + c["returns_not_seen"] for c in counts})
+        self.assertEqual({(first.qmp, "guest-off"), (second.qmp, "stopped")}, {(c["guest"], c["ended"]) for c in counts})
         entries = lambda guest: [(e["values"]["sys1"], str(e["values"]["ret"])) for e in p.entries() if e["guest"] == guest.qmp]
         self.assertEqual(printed, [entries(guest) for guest in self.guests])
         del self.guests[0], self.controls[0]

@@ -373,7 +373,9 @@ fn processors_differ_in_where_the_preemption_count_is() {
     for ((o, x86), (_, arm64)) in objects(X86).zip(objects(ARM64)) {
         let [x86, arm64] = [x86, arm64].map(relocations);
         if o.0 == "programs" {
-            assert_eq!((x86, arm64), Default::default(), "it reads nothing of the kernel's");
+            // of the ports of a descriptor's socket
+            assert!(x86.contains("socket___open.sk"), "{x86:?}");
+            assert_eq!(x86, arm64, "{o:?}");
             continue;
         }
         assert!(x86.contains("sk_buff.len"), "{o:?}: {x86:?}");

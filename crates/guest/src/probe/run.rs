@@ -29,6 +29,19 @@ pub enum Ended {
     SetBack,
 }
 
+impl Ended {
+    /// As results name it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Ended::Stopped => "stopped",
+            Ended::Time => "time",
+            Ended::Gone => "guest-off",
+            Ended::Reset => "guest-reset",
+            Ended::SetBack => "guest-set-back",
+        }
+    }
+}
+
 /// Of one guest: when something was there last, and when its end was looked for.
 struct Turn {
     looked: Instant,

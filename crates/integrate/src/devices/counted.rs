@@ -1,4 +1,4 @@
-//! Alike packets between two kernels, told apart by their number.
+//! Alike packets between two kernels, paired by their number.
 //!
 //! Without an identification (most of IPv6) only order is left, and where more of them come within the clocks' bound than one, no time
 //! says how far one sequence is shifted against the other. But both logs say what they lost, and what a driver dropped is known: where nothing is lost
@@ -63,10 +63,11 @@ fn of_key(
     let quiet = MAX_APART_NS.saturating_add(wide.saturating_mul(2));
     let ends = times.windows(2).filter(|w| w[1] - w[0] > quiet).map(|w| w[0]);
     let (mut from, mut fits) = (first, true);
+    let (mut sent_left, mut received_left) = (&alike.sent[..], &alike.received[..]);
     for to in ends.chain([last]).collect::<Vec<_>>() {
-        let within = |at: i64| (from..=to).contains(&at);
-        let s: Vec<usize> = alike.sent.iter().copied().filter(|i| within(sent[*i].at)).collect();
-        let r: Vec<usize> = alike.received.iter().copied().filter(|i| within(received[*i].at)).collect();
+        let (s, r);
+        (s, sent_left) = sent_left.split_at(sent_left.partition_point(|i| sent[*i].at <= to));
+        (r, received_left) = received_left.split_at(received_left.partition_point(|i| received[*i].at <= to));
         let edge = wide.saturating_mul(2).saturating_add(IN_NS);
         let begun = from.saturating_sub(edge) < both.from;
         if !begun && to.saturating_add(edge) <= both.to {
@@ -74,7 +75,7 @@ fn of_key(
             if r.len() > packets.len() {
                 return None;
             }
-            let found = of_stretch(&s, &r, sent, received, both).filter(|_| fits);
+            let found = of_stretch(s, r, sent, received, both).filter(|_| fits);
             fits &= found.is_some();
             all.extend(found.unwrap_or_default());
         }

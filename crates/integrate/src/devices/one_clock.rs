@@ -2,7 +2,7 @@
 //!
 //! A guest's log that its host made has the host's clock, within a bound that its `guest-clock` records state. So a packet that one
 //! kernel gave to a device and one that another kernel received are compared directly: by the keys by which frames are recognised, and
-//! with the same rules for those that repeat ([`stream`]), after those that their number tells apart ([`counted`]). What was received stands where a frame would, what was sent where a sighting
+//! with the same rules for those that repeat ([`stream`]), after those that are paired by their number ([`counted`]). What was received stands where a frame would, what was sent where a sighting
 //! would: nothing is received before it was sent, and it may wait in a queue between.
 //!
 //! What guests send to each other goes through the host's kernel: with a log of the host, they are not compared with each other.
@@ -21,7 +21,7 @@ use kpat_store::{CrossingCounts, TableWriter};
 
 /// A capture's number where there is none.
 const NO_CAPTURE: i32 = -1;
-/// Percent, where alike packets are told apart by their number.
+/// Percent, of alike packets that are paired by their number.
 const BY_NUMBER: i32 = 85;
 /// Of a guest's log without a reading of the clock.
 const UNKNOWN_NS: i64 = IN_NS;

@@ -248,7 +248,7 @@ fn outside(
     let (ended, counts) =
         debugged(guest, symbols, lines.collect(), args.maxactive as usize, &stop, ready, until)?;
     let mut rows = Vec::new();
-    let lost = summary(None, &all, &counts, &mut rows, args, out)?;
+    let lost = summary(None, &ended, &all, &counts, &mut rows, args, out)?;
     if out.json {
         out.json_text(&format!("{}\n", json!({"probes": rows})))?;
     }
@@ -392,7 +392,7 @@ fn finish(
     let Probing { name, probes, handles, all, shown } = one;
     let counts: Vec<Counts> = handles.iter().map(|h| probes.counts(*h)).collect();
     let guest = shown.borrow().guest.clone();
-    let lost = summary(guest.as_deref(), &all, &counts, rows, args, out)?;
+    let lost = summary(guest.as_deref(), &ended, &all, &counts, rows, args, out)?;
     match ended {
         Ended::Gone => out.say(&format!("{name} is off")),
         Ended::Reset => out.say(&format!("{name} began anew; its probes are gone")),
@@ -507,6 +507,7 @@ fn to_text(shown: &Shown) -> String {
 /// Counts and histograms; whether anything was lost.
 fn summary(
     guest: Option<&str>,
+    ended: &Ended,
     all: &[Rc<RefCell<Probed>>],
     counted: &[Counts],
     rows: &mut Vec<Value>,
@@ -537,7 +538,7 @@ fn summary(
             .filter(|(_, n)| **n > 0)
             .map(|(b, n)| json!({"from_ns": 1u64 << b, "calls": n}))
             .collect();
-        rows.push(json!({"guest": guest, "probe": probed.place, "at": probed.at, "line": probed.line, "further_places": probed.further, "hits": counts.hits, "lost": counts.lost, "returns_not_seen": counts.no_return, "durations": if args.hist { Value::from(buckets) } else { Value::Null }, "values": if args.hist { spreads(&probed) } else { Value::Null }}));
+        rows.push(json!({"guest": guest, "probe": probed.place, "at": probed.at, "line": probed.line, "further_places": probed.further, "hits": counts.hits, "lost": counts.lost, "returns_not_seen": counts.no_return, "ended": ended.name(), "durations": if args.hist { Value::from(buckets) } else { Value::Null }, "values": if args.hist { spreads(&probed) } else { Value::Null }}));
         if args.hist && !out.json {
             for (field, spread) in probed.fields.iter().zip(&probed.spread) {
                 out.lines(&spread.lines(&format!("{} {}", probed.place, field.name)))?;

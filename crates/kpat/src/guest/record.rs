@@ -110,6 +110,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "functions": functions,
             "left_out": left_out,
             "clock": {"source": source, "within_ns": within_ns, "host_bound_ns": done.bound_ns},
+            "ended": done.ended.name(),
             "unloaded_modules": done.unloaded,
             "losses": done.losses.iter().map(|l| json!({"cause": l.cause, "count": l.count})).collect::<Vec<_>>(),
         }))?;
