@@ -326,8 +326,8 @@ __noinline int check_link(u64 at, u64 head, u64 place)
 
 /*
  * The packet of an skb, admitted and its footprint logged if need be; NULL: not ours. `settled`: no header has changed since
- * the last probe, so it need not be looked at. `what`: of the point where it is seen, PASSES in a function; a point has `ctl`, and is told in which
- * context it runs unless the packet is not ours.
+ * the last probe, so it need not be looked at. `what`: of the point where it is seen, PASSES in a function. A point has `ctl`, and `context` is
+ * set to the one that it runs in, unless it is known at once that the packet is not ours.
  */
 static __always_inline struct packet_entry *packet_at(struct kp_ring_ctl *ctl, struct skb *s, bool settled, u32 what, u32 *context)
 {

@@ -3,12 +3,10 @@
 The tracer counts the same calls in instances of its own, one for each function; of what also runs for others only what one process's threads run into,
 as the probes' conditions do: then both have seen all of it when those threads have ended.
 """
-import os
 import unittest
 
-from kpatlab import kernel
-
-from .guest_probe import ROOT, Caller, Probing, instructions, monitor, straight
+from .guest_probe import Caller, Probing, instructions, monitor, straight
+from .place import kpat_for_guests
 
 GETPPID = "__x64_sys_getppid"
 # Called by each tick of a processor's timer.
@@ -22,9 +20,7 @@ class GuestCounts(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if not kernel.Kernel(cls.SERIES).ready():
-            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
-        cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
+        cls.kpat = kpat_for_guests(cls.SERIES)
 
     def test_counts_are_those_of_the_guests_own_tracer(self):
         for more in self.BOOTS:

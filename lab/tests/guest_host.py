@@ -21,6 +21,7 @@ from pathlib import Path
 from kpatlab import initramfs, kernel
 
 from .emulated import OnConsole, monitor
+from .place import kpat_for_guests
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HOST, A, B, AWAY, FAR, BEHIND = "10.77.0.1", "10.77.0.2", "10.77.0.3", "10.78.0.2", "10.78.0.9", "10.80.0.9"
@@ -351,11 +352,7 @@ class GuestHost(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if not kernel.Kernel(cls.SERIES).ready():
-            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
-        if not os.path.exists("/dev/net/tun"):
-            raise unittest.SkipTest("no /dev/net/tun: a guest cannot have a tap here")
-        cls.world = World(cls.SERIES, os.environ.get("KPAT", str(ROOT / "target/debug/kpat")))
+        cls.world = World(cls.SERIES, kpat_for_guests(cls.SERIES, tap=True))
 
     @classmethod
     def tearDownClass(cls):

@@ -13,8 +13,10 @@ from collections import Counter
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from kpatlab import guest, kernel, look, play
+from kpatlab import guest, kernel, look
 from kpatlab.cache import LAB
+
+from .place import kpat_for_guests
 
 GUEST_SECONDS = 300
 ACK = 16
@@ -64,10 +66,7 @@ class GuestInside(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        play.kpat_path()
-        if not kernel.Kernel(cls.SERIES).ready():
-            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
-        cls.kpat = os.path.abspath(play.kpat_path())
+        cls.kpat = kpat_for_guests(cls.SERIES)
         cls.out = Path(os.environ.get("KPAT_INSIDE_KEEP") or tempfile.mkdtemp(prefix="kpat-inside-"))
         cls.out.mkdir(exist_ok=True)
         cls.facts, cls.done = cls.both(cls.out)

@@ -1,6 +1,5 @@
 """What happens to a guest as a whole while it is probed: it is stopped, set back to a snapshot, begins anew, panics, is killed."""
 import json
-import os
 import re
 import signal
 import struct
@@ -11,9 +10,8 @@ import time
 import unittest
 from pathlib import Path
 
-from kpatlab import kernel
-
-from tests.guest_probe import ROOT, Caller, Probing, monitor, straight
+from tests.guest_probe import Caller, Probing, monitor, straight
+from tests.place import kpat_for_guests
 
 
 def empty_disk(path: Path, size: int):
@@ -58,9 +56,7 @@ class GuestLife(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if not kernel.Kernel(cls.SERIES).ready():
-            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
-        cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
+        cls.kpat = kpat_for_guests(cls.SERIES)
 
     def guest(self, *options) -> Caller:
         folder = tempfile.TemporaryDirectory(prefix="kpat-life-")

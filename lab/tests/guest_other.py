@@ -14,6 +14,7 @@ from pathlib import Path
 from kpatlab import emulator
 
 from .emulated import monitor
+from .place import kpat_for_guests
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 class GuestOther(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
+        cls.kpat = kpat_for_guests()
 
     def guest(self, *options) -> str:
         folder = tempfile.TemporaryDirectory(prefix="kpat-other-")

@@ -1,7 +1,6 @@
 """What a guest does itself at functions that are probed from outside: its own return probe and its tracer, which keep return addresses; places that a module's tables name; code that has
 probes in it already; numbers as narrow as the guest's types are.
 """
-import os
 import re
 import signal
 import subprocess
@@ -14,7 +13,8 @@ from kpatlab import kernel
 from kpatlab.initramfs import Modules
 
 from .guest_life import Watched
-from .guest_probe import ROOT, Caller, Probing, instructions, library, monitor, straight
+from .guest_probe import Caller, Probing, instructions, library, monitor, straight
+from .place import kpat_for_guests
 
 TRACING = "/sys/kernel/tracing"
 READ = ("vfs_read", "ksys_read", "__x64_sys_read")
@@ -25,9 +25,7 @@ class GuestOwn(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if not kernel.Kernel(cls.SERIES).ready():
-            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
-        cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
+        cls.kpat = kpat_for_guests(cls.SERIES)
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="kpat-own-")

@@ -20,6 +20,7 @@ from kpatlab.initramfs import Archive, Modules
 
 from .emulated import OnConsole, monitor
 from .guest_lines import build_id, debug_file
+from .place import kpat_for_guests
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -118,9 +119,7 @@ class GuestProbe(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if not kernel.Kernel(cls.SERIES).ready():
-            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
-        cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
+        cls.kpat = kpat_for_guests(cls.SERIES)
         cls.guest = Caller(cls.SERIES, cls.SMP, cls.MORE)
         cls.made = {}
 

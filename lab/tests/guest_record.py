@@ -16,6 +16,7 @@ from pathlib import Path
 from kpatlab import initramfs, kernel
 
 from .emulated import OnConsole
+from .place import kpat_for_guests
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUEST, HOST, PORT = "10.77.0.2", "10.77.0.1", 9000
@@ -92,11 +93,7 @@ class GuestRecord(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if not kernel.Kernel(cls.SERIES).ready():
-            raise unittest.SkipTest(f"kernel {cls.SERIES} was not fetched: lab/lab fetch {cls.SERIES}")
-        if not os.path.exists("/dev/net/tun"):
-            raise unittest.SkipTest("no /dev/net/tun: a guest cannot have a tap here")
-        cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
+        cls.kpat = kpat_for_guests(cls.SERIES, tap=True)
         cls.guest = Talker(cls.SERIES, cls.SMP, cls.MORE)
 
     @classmethod

@@ -1,5 +1,4 @@
 """Two guests with kernels of two series, probed by one program: hits, entries and handlers of each are its own, and one that ends leaves the other's."""
-import os
 import signal
 import subprocess
 import sys
@@ -7,10 +6,9 @@ import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from kpatlab import kernel
-
 from .guest_life import Watched
-from .guest_probe import ROOT, Caller, library, monitor
+from .guest_probe import Caller, library, monitor
+from .place import kpat_for_guests
 
 
 class GuestSeveral(unittest.TestCase):
@@ -18,10 +16,7 @@ class GuestSeveral(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        for series in cls.SERIES:
-            if not kernel.Kernel(series).ready():
-                raise unittest.SkipTest(f"kernel {series} was not fetched: lab/lab fetch {series}")
-        cls.kpat = os.environ.get("KPAT", str(ROOT / "target/debug/kpat"))
+        cls.kpat = kpat_for_guests(*cls.SERIES)
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="kpat-several-")

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from kpatlab import cache, play
+from kpatlab import cache, kernel, play
 from kpatlab.cache import LAB
 
 
@@ -19,6 +19,16 @@ def sh(*argv, ok=True, seconds=60, **env) -> subprocess.CompletedProcess:
     if ok and r.returncode:
         raise AssertionError(f"{' '.join(map(str, argv))} ended with {r.returncode}: {r.stdout}{r.stderr}")
     return r
+
+
+def kpat_for_guests(*series: str, tap: bool = False) -> str:
+    """The kpat that is tested; the class is skipped without these kernels, or without a tap where it needs one."""
+    for one in series:
+        if not kernel.Kernel(one).ready():
+            raise unittest.SkipTest(f"kernel {one} was not fetched: lab/lab fetch {one}")
+    if tap and not os.path.exists("/dev/net/tun"):
+        raise unittest.SkipTest("no /dev/net/tun: a guest cannot have a tap here")
+    return os.path.abspath(play.kpat_path())
 
 
 def linux_before(*version: int) -> bool:

@@ -340,7 +340,7 @@ fn what_overlaps_in_processes_and_lies_in_structures() {
         assert_eq!(text(end), format!("own: {status} over"));
     }
     assert_eq!(before.values().sum::<usize>(), 8);
-    // What does not lie where it is said to is not taken for a value.
+    // A place that cannot be read has no value.
     let last = events.iter().rfind(|e| text(e).starts_with("own: ")).unwrap();
     assert_eq!(text(last), "own: ? ? on ?");
 }

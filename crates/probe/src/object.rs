@@ -209,12 +209,6 @@ impl Plan {
         set("netns_ids", &words(&self.netns))?;
         set("ifindex_count", &(self.ifindex.len() as u32).to_le_bytes())?;
         set("ifindex_ids", &words(&self.ifindex))?;
-        let given = |name: &str| self.constants.iter().any(|(n, v)| *n == name && *v != 0);
-        let alone =
-            given("flow_decides") && self.netns.is_empty() && self.ifindex.is_empty() && !self.by_process;
-        if map.symbols.contains_key("flow_alone") {
-            set("flow_alone", &u32::from(alone).to_le_bytes())?;
-        }
         for (name, value) in &self.constants {
             let bytes = map.symbols.get(*name).map_or(0, |s| s.size.min(8));
             set(name, &value.to_le_bytes()[..bytes])?;

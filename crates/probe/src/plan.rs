@@ -384,16 +384,12 @@ pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>
         move |(program, name): (String, String)| Tracepoint { program, name, fixed, func: None, switch: None }
     };
     // The context is known by its own stack.
-    let raw = object::tracepoint_programs(build, Side::Profile).into_iter();
-    let raw = raw
-        .filter(|(program, name)| !program.starts_with("context_") && resources.need(name))
-        .map(at(Fixed::Raw));
-    let typed = object::typed_programs(build, Side::Profile).into_iter();
-    let typed =
-        typed.filter(|(_, name)| resources.need(name)).map(at(Fixed::Typed(crate::sys::ATTACH_RAW_TP)));
+    let known = points::programs(build, Side::Profile)
+        .filter(|(program, name, _)| !program.starts_with("context_") && resources.need(name))
+        .map(|(program, name, fixed)| at(fixed)((program, name)));
     let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
     let drops_have_sockets = drops_have_sockets(&btfs[0]);
-    let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = raw.chain(typed).partition(here);
+    let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = known.partition(here);
     // Sockets' tracepoints are all there since 6.3, or none is.
     if absent.iter().any(|t| t.name == "sk_data_ready" || t.name == "sock_send_length")
         && mechanism::attempt(Mechanism::Fentry, build, &kernel::config()).is_ok()

@@ -107,8 +107,7 @@ mod tests {
         let mut sample = Sample { limit: 1000, ..Sample::default() };
         let exact = |i: u64| Fold::default().with(i).value();
         for i in 0..30_000u64 {
-            let keys =
-                Keys { exact: exact(i % 10_000), tcp: None, kind: 1, ident: 0, checksum: 0, ttl: 0, mark: 0 };
+            let keys = Keys { exact: exact(i % 10_000), kind: 1, ..Keys::default() };
             let side = Side::Unknown;
             sample.push(&Frame {
                 keys,
@@ -133,7 +132,7 @@ mod tests {
     #[test]
     fn one_key_alone_stays_bounded() {
         let mut sample = Sample::default();
-        let keys = Keys { exact: 0, tcp: None, kind: 1, ident: 0, checksum: 0, ttl: 0, mark: 0 };
+        let keys = Keys { kind: 1, ..Keys::default() };
         let side = Side::Unknown;
         let frame = Frame {
             keys,

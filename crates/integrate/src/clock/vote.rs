@@ -197,7 +197,7 @@ mod tests {
     /// found to within what the packets need.
     #[test]
     fn a_rhythm_is_found() {
-        let keys = Keys { exact: 7, tcp: None, kind: 1, ident: 0, checksum: 0, ttl: 64, mark: 0 };
+        let keys = Keys { exact: 7, kind: 1, ttl: 64, ..Keys::default() };
         let offset = -7_200_000_000_000i64;
         let mut x = 88_172_645_463_325_252u64;
         let mut below = move |n: u64| {

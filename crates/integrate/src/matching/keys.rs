@@ -116,22 +116,14 @@ impl Keys {
         if let Some(Network::Arp { op, sender_mac, sender_ip, target_mac, target_ip }) = &f.network {
             let h = addr(addr(start.with(u64::from(*op)), (*sender_ip).into()), (*target_ip).into());
             let exact = h.with(mac(*sender_mac)).with(mac(*target_mac)).value();
-            return Some(Keys {
-                exact,
-                tcp: None,
-                kind: match_key::ARP,
-                ident: 0,
-                checksum: 0,
-                ttl: 0,
-                mark: 0,
-            });
+            return Some(Keys { exact, kind: match_key::ARP, ..Keys::default() });
         }
         // Encrypted or management 802.11: the sequence number is all there is.
         // Control frames have none; of the others 0 is a number like any.
         let w = f.wifi.filter(|w| matches!(w.frame_control >> 2 & 3, 0 | 2))?;
         let h = start.with(mac(w.receiver)).with(mac(w.transmitter)).with(u64::from(w.sequence_control));
         let exact = h.value();
-        Some(Keys { exact, tcp: None, kind: match_key::WIFI, ident: 0, checksum: 0, ttl: 0, mark: 0 })
+        Some(Keys { exact, kind: match_key::WIFI, ..Keys::default() })
     }
 
     /// `exact` with all that tells alike packets apart: for what nothing on the way changes.
@@ -226,7 +218,7 @@ impl Keys {
         let key = |ident: u32, len: u16| {
             let exact =
                 net.hash.with(u64::from(ident)).with(u64::from(net.proto) << 16 | u64::from(len)).value();
-            Keys { exact, tcp: None, kind: match_key::NETWORK, ident, checksum: 0, ttl: net.ttl, mark: 0 }
+            Keys { exact, kind: match_key::NETWORK, ident, ttl: net.ttl, ..Keys::default() }
         };
         let mut out = vec![key(net.ident, net.len)];
         let payload = payload_of(f, record);
@@ -274,14 +266,10 @@ fn link_len(f: &Footprint, record: &FootprintRecord) -> u32 {
 fn mark(f: &Footprint, record: &FootprintRecord) -> Option<u16> {
     let Some(Transport::Tcp { seq, ack, flags, payload_len: 0, .. }) = f.transport else { return None };
     let bytes = &record.header[..];
-    let two = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
-    let mut network = 0;
-    if record.start_layer == 2 {
-        network = 14;
-        while matches!(two(network - 2)?, 0x8100 | 0x88a8) {
-            network += 4;
-        }
+    if record.start_layer == 2 && f.link.is_none() {
+        return None;
     }
+    let network = link_len(f, record) as usize;
     let at = match f.network.as_ref()? {
         Network::V4 { .. } if bytes.get(network)? & 15 == 5 => network + 20,
         Network::V6 { .. } if bytes.get(network + 6) == Some(&6) => network + 40,

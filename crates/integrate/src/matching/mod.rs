@@ -418,8 +418,7 @@ mod tests {
     #[test]
     fn a_frame_is_of_the_packet_at_its_own_device() {
         let windows = |own| Windows { own, scatter: 0, widest: 1_000, logs: false };
-        let keys =
-            Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64, mark: 0 };
+        let keys = Keys { exact: 1, kind: match_key::FULL, ttl: 64, ..Keys::default() };
         let (r1, s0) = (device(4_026_532_196, 3), device(4_026_532_248, 3));
         assert_ne!(r1, s0, "an index alone is no device");
         let frame = Frame {
@@ -463,8 +462,7 @@ mod tests {
     #[test]
     fn the_way_on_a_link_within_the_host_is_the_captures_to_tell() {
         let windows = Windows { own: true, scatter: 0, widest: 100, logs: false };
-        let keys =
-            Keys { exact: 1, tcp: None, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64, mark: 0 };
+        let keys = Keys { exact: 1, kind: match_key::FULL, ttl: 64, ..Keys::default() };
         let sighting = |packet, at, side| Sighting {
             keys,
             packet,

@@ -260,8 +260,7 @@ mod tests {
         (bound, gap): (i64, u64),
     ) -> (usize, Vec<(u64, u64, i32)>) {
         let mut below = kpat_model::random::below(seed);
-        let keys =
-            Keys { exact: 1, tcp: None, kind: match_key::TRANSPORT, ident: 0, checksum: 7, ttl: 63, mark: 0 };
+        let keys = Keys { exact: 1, kind: match_key::TRANSPORT, checksum: 7, ttl: 63, ..Keys::default() };
         let (mut frames, mut sightings) = (Vec::new(), Vec::new());
         let off = (below(600_000) as i64 - 300_000) * bound / 391_000;
         let (mut at, mut packet) = (5_000_000_000i64, 0u64);

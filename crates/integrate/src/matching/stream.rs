@@ -200,7 +200,7 @@ mod tests {
             let (seq, len) = (below(60) as u32 * 1000, 1000 + below(3) as u32 * 1000);
             let tcp = tcp.then_some(Tcp { flow: below(2), seq, len });
             let exact = tcp.map_or(below(30), |t| 1000 + u64::from(t.seq) * 10 + u64::from(t.len / 1000));
-            let keys = Keys { exact, tcp, kind: match_key::FULL, ident: 0, checksum: 0, ttl: 64, mark: 0 };
+            let keys = Keys { exact, tcp, kind: match_key::FULL, ttl: 64, ..Keys::default() };
             let side = if below(2) == 0 { Side::Received } else { Side::Transmitted };
             if below(5) > 0 {
                 sightings.push(Sighting {
@@ -289,8 +289,7 @@ mod tests {
                 at += 1_000 + below(40_000) as i64;
                 packet += 1;
                 let kind = match_key::TRANSPORT;
-                let keys =
-                    Keys { exact: burst % 7, tcp: None, kind, ident: 0, checksum: 0, ttl: 64, mark: 0 };
+                let keys = Keys { exact: burst % 7, kind, ttl: 64, ..Keys::default() };
                 if below(100) >= missing {
                     sightings.push(Sighting {
                         keys,
@@ -379,8 +378,7 @@ mod tests {
     /// next one's to take, across seams too.
     #[test]
     fn a_flood_of_equals_is_not_taken_twice() {
-        let keys =
-            Keys { exact: 5, tcp: None, kind: match_key::NETWORK, ident: 0, checksum: 0, ttl: 64, mark: 0 };
+        let keys = Keys { exact: 5, kind: match_key::NETWORK, ttl: 64, ..Keys::default() };
         let (side, last) = (Side::Transmitted, i64::MAX);
         let at = |i: u64| i as i64 * 1_000_000;
         let sightings: Vec<Sighting> = (0..3_000u64)

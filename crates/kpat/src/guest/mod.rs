@@ -13,6 +13,7 @@ mod symbols;
 use crate::listing::Listing;
 use crate::output::Output;
 use crate::render::{Table, count};
+use kpat_guest::probe::Ended;
 use kpat_guest::{Guest, Target};
 use serde_json::{Map, Value};
 use std::process::ExitCode;
@@ -118,6 +119,18 @@ impl<T> Hidden<'_, T> {
 }
 
 /// An address, as all commands show and take it.
+/// What is said where the guest ended it.
+fn over(guest: &str, ended: &Ended) -> Option<String> {
+    match ended {
+        Ended::Gone => Some(format!("{guest} is off")),
+        Ended::Reset => Some(format!("{guest} began anew; its probes are gone")),
+        Ended::SetBack => {
+            Some(format!("{guest} was set back to a snapshot from before; its probes are gone"))
+        }
+        Ended::Stopped | Ended::Time => None,
+    }
+}
+
 fn address(a: u64) -> String {
     format!("0x{a:x}")
 }

@@ -252,8 +252,8 @@ fn outside(
     if out.json {
         out.json_text(&format!("{}\n", json!({"probes": rows})))?;
     }
-    if ended == Ended::Gone {
-        out.say("the guest is off");
+    if let Some(words) = super::over("the guest", &ended) {
+        out.say(&words);
     }
     if let Some(e) = shown.borrow_mut().failed.take() {
         return Err(e);
@@ -393,23 +393,18 @@ fn finish(
     let counts: Vec<Counts> = handles.iter().map(|h| probes.counts(*h)).collect();
     let guest = shown.borrow().guest.clone();
     let lost = summary(guest.as_deref(), &ended, &all, &counts, rows, args, out)?;
-    match ended {
-        Ended::Gone => out.say(&format!("{name} is off")),
-        Ended::Reset => out.say(&format!("{name} began anew; its probes are gone")),
-        Ended::SetBack => {
-            out.say(&format!("{name} was set back to a snapshot from before; its probes are gone"))
+    if let Some(words) = super::over(&name, &ended) {
+        out.say(&words);
+    } else {
+        for place in probes.changed() {
+            out.say(&format!(
+                "{name} has changed the code at {place} meanwhile, for a probe or tracer of its own: calls since may not be counted"
+            ));
         }
-        Ended::Stopped | Ended::Time => {
-            for place in probes.changed() {
-                out.say(&format!(
-                    "{name} has changed the code at {place} meanwhile, for a probe or tracer of its own: calls since may not be counted"
-                ));
-            }
-            for module in probes.unloaded() {
-                out.say(&format!(
-                    "{name} has unloaded the module {module} meanwhile, and its probes with it: calls since are not counted"
-                ));
-            }
+        for module in probes.unloaded() {
+            out.say(&format!(
+                "{name} has unloaded the module {module} meanwhile, and its probes with it: calls since are not counted"
+            ));
         }
     }
     let rest = probes.remove().or_else(|e| if matches!(ended, Ended::Gone) { Ok(None) } else { Err(e) })?;

@@ -7,7 +7,6 @@ use crate::record::seconds_or_duration;
 use crate::render::{count, plural};
 use crate::signals::Signals;
 use anyhow::bail;
-use kpat_guest::probe::Ended;
 use kpat_guestlog::{Options, Recording};
 use kpat_probe::profile::{Detail, Selection};
 use kpat_text::duration;
@@ -122,11 +121,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         let clock = format!("; times within {} of this host's clock", duration(done.bound_ns.into()));
         out.say(&format!("{}: {}, {lost}{clock}", args.output.display(), plural(done.records, "record")));
     }
-    match done.ended {
-        Ended::Gone => out.say("the guest is off"),
-        Ended::Reset => out.say("the guest began anew; its probes are gone"),
-        Ended::SetBack => out.say("the guest was set back to a snapshot from before; its probes are gone"),
-        Ended::Stopped | Ended::Time => {}
+    if let Some(words) = super::over("the guest", &done.ended) {
+        out.say(&words);
     }
     for module in &done.unloaded {
         out.say(&format!(

@@ -35,19 +35,19 @@ fn is_here(full: &str) -> bool {
     modules.is_empty() || modules.iter().any(|m| Path::new("/sys/kernel/btf").join(m).exists())
 }
 
-/// Programs for packets and their tracepoints. Those that know their tracepoint's types are of tracepoints that every kernel has for which that build
+/// Programs of a side and their tracepoints. Those for packets that know their tracepoint's types are of tracepoints that every kernel has for which that build
 /// is chosen.
-pub(super) fn programs(build: Build) -> impl Iterator<Item = (String, String, Fixed)> {
+pub(super) fn programs(build: Build, side: Side) -> impl Iterator<Item = (String, String, Fixed)> {
     let with = |fixed: Fixed| move |(program, name)| (program, name, fixed);
-    let raw = object::tracepoint_programs(build, Side::Packets).into_iter().map(with(Fixed::Raw));
-    let typed = object::typed_programs(build, Side::Packets).into_iter();
+    let raw = object::tracepoint_programs(build, side).into_iter().map(with(Fixed::Raw));
+    let typed = object::typed_programs(build, side).into_iter();
     raw.chain(typed.map(with(Fixed::Typed(crate::sys::ATTACH_RAW_TP))))
 }
 
 /// Those that a recording needs: events and bookkeeping always, points only where they are the mechanism.
 pub fn tracepoints(build: Build, selection: &Selection, points: bool) -> Vec<Tracepoint> {
     let number = |program: &str| program.split('_').nth(1).and_then(|n| n.parse::<usize>().ok());
-    programs(build)
+    programs(build, Side::Packets)
         .filter_map(|(program, name, fixed)| {
             let (mut func, mut switch) = (None, None);
             let full = tracepoint_name(&name);
@@ -85,8 +85,10 @@ pub fn tracepoint_name(name: &str) -> String {
 
 /// The points that a recording of packets can have, by their names in the log; sorted.
 pub fn point_names() -> Vec<String> {
-    let points =
-        Build::ALL.iter().flat_map(|b| programs(*b)).filter(|(program, ..)| program.starts_with("point_"));
+    let points = Build::ALL
+        .iter()
+        .flat_map(|b| programs(*b, Side::Packets))
+        .filter(|(program, ..)| program.starts_with("point_"));
     points.map(|(_, name, _)| tracepoint_name(&name)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 

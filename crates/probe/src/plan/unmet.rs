@@ -4,7 +4,7 @@ use super::{points, tracepoint_name};
 use crate::choose::Candidate;
 use crate::kernel::Symbols;
 use crate::mechanism::Mechanism;
-use crate::object::Build;
+use crate::object::{Build, Side};
 use crate::profile::{self, Selection};
 
 /// What was asked for by name and tracepoints cannot give: functions, and a driver's own.
@@ -14,7 +14,7 @@ pub(super) fn by_points(
     symbols: &Symbols,
     better: Option<&(Mechanism, String)>,
 ) -> Vec<(String, String)> {
-    let points: Vec<_> = points::programs(build).map(|(_, name, _)| name).collect();
+    let points: Vec<_> = points::programs(build, Side::Packets).map(|(_, name, _)| name).collect();
     let is_point = |glob: &str| {
         points.iter().any(|n| profile::glob(glob, n) || profile::glob(glob, &tracepoint_name(n)))
     };

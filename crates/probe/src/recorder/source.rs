@@ -174,11 +174,14 @@ impl Decided {
         compiled: Option<&filter::Compiled>,
     ) -> Result<Source, Error> {
         let Decided { side, mut decision, mut tracepoints, mut constants, application, hooks, radios } = self;
+        let by_process = matches!(side, Side::Packets | Side::Application) && options.by_process();
         if side == Side::Packets {
             constants.extend(filter::constants(compiled, options.sample.as_ref()));
             constants.push(("stamp_watch", u64::from(devices.iter().any(|d| d.phc.is_some()))));
+            let other = by_process || !options.netns.is_empty() || !options.interfaces.is_empty();
+            let alone = !other && compiled.is_some_and(|f| f.flow_decides);
+            constants.push(("flow_alone", u64::from(alone)));
         }
-        let by_process = matches!(side, Side::Packets | Side::Application) && options.by_process();
         if matches!(side, Side::Packets | Side::Application) {
             constants.push(("by_process", u64::from(by_process)));
         }
