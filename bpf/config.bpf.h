@@ -43,6 +43,12 @@ static __always_inline bool nothing_sent(u64 *ctx)
 /* A card stamps what it receives. */
 const volatile u32 stamp_watch = 0;
 
+/* consume_skb says where it was called; the code from which a CPU frees what others have read (those with bytes). */
+const volatile u32 consume_has_location = 0;
+const volatile u64 flush_from_0 = 0, flush_bytes_0 = 0;
+const volatile u64 flush_from_1 = 0, flush_bytes_1 = 0;
+const volatile u64 flush_from_2 = 0, flush_bytes_2 = 0;
+
 /*
  * Attach cookies of programs that are loaded once for each function: a constant to the verifier, which then looks at what
  * that function needs and no more. User space moves each copy's address on to its own entry.

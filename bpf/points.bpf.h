@@ -44,7 +44,16 @@ static __always_inline bool freed_in_queue(struct kp_ring_ctl *ctl, u64 skb, u32
 	return what == TAKEN && ctl->moving[0] == skb;
 }
 
-static __always_inline int point(u32 func, struct skb skb, u32 what)
+/*
+ * Of a free, `from` is where it was called (0: the kernel does not say): what a CPU frees for others in its next softirq was done with before, when
+ * its reader put the freeing off (skb_attempt_defer_free() in net/core/skbuff.c).
+ */
+static __always_inline bool was_put_off(u64 from)
+{
+	return from - flush_from_0 < flush_bytes_0 || from - flush_from_1 < flush_bytes_1 || from - flush_from_2 < flush_bytes_2;
+}
+
+static __always_inline int point_from(u32 func, struct skb skb, u32 what, u64 from)
 {
 	struct packet_entry *e;
 	struct kp_ring_ctl *ctl;
@@ -100,10 +109,15 @@ static __always_inline int point(u32 func, struct skb skb, u32 what)
 	r->packet = id;
 	r->skb_tag = skb.at >> 6;
 	r->ctx = ctx;
-	r->flags = flags;
+	r->flags = was_put_off(from) ? flags | KP_F_PUT_OFF : flags;
 	r->pad = 0;
 	ring_commit(&r->h, KP_POINT, sizeof(*r), func, pid);
 	return 0;
+}
+
+static __always_inline int point(u32 func, struct skb skb, u32 what)
+{
+	return point_from(func, skb, what, 0);
 }
 
 #define POINT(slot, name, arg, what)                                                           \
@@ -138,7 +152,12 @@ POINT(6, qdisc_dequeue, 3, GIVEN)
 SURE_POINT(7, net_dev_start_xmit, 0, LEAVES)
 POINT(8, net_dev_xmit, 0, LEFT)
 POINT(9, skb_copy_datagram_iovec, 0, READ)
-POINT(10, consume_skb, 0, FREED)
+/* (skb, location), the second since 6.3 */
+SEC("raw_tp/consume_skb")
+int point_10_consume_skb(u64 *ctx)
+{
+	return ctx[0] ? point_from(KP_MAX_FUNCS - 1 - 10, skb_at(ctx[0]), FREED, consume_has_location ? ctx[1] : 0) : 0;
+}
 POINT(11, tcp_probe, 1, PASSES)
 SURE_POINT(12, napi_gro_frags_entry, 0, ARRIVES)
 SURE_POINT(13, netif_receive_skb_list_entry, 0, ARRIVES)

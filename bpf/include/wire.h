@@ -105,7 +105,7 @@ enum kp_lineage_kind {
 	KP_LIN_REALLOC = 7,
 };
 
-/* Same bits as model::Call. */
+#define KP_F_PUT_OFF 1u /* of a point; the others: same bits as model::Call */
 #define KP_F_LIST 1u
 #define KP_F_NO_RETURN 2u
 #define KP_F_RETURNED 4u

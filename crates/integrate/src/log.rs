@@ -282,6 +282,7 @@ impl Pass<'_> {
                     point_len: Some(p.len_bytes),
                     moment: true,
                     ends: p.ends,
+                    put_off: p.put_off,
                 };
                 stats.packets += u64::from(self.packets.touch(&touch, roles_of(&self.roles, p.func.0)));
             }
@@ -401,6 +402,7 @@ impl Pass<'_> {
             point_len: None,
             moment: !timed,
             ends: c.flags & Call::ENDS != 0,
+            put_off: false,
         };
         stats.packets += u64::from(match within {
             true => self.packets.within(&touch),

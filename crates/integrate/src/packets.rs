@@ -78,6 +78,8 @@ pub(super) struct Touch {
     pub moment: bool,
     /// The packet's buffer was freed in it.
     pub ends: bool,
+    /// See [`kpat_model::Point`]; of a call it is not known.
+    pub put_off: bool,
 }
 
 impl Touch {
@@ -96,6 +98,7 @@ impl Touch {
             point_len: None,
             moment: !n.timed(),
             ends: false,
+            put_off: false,
         }
     }
 }
@@ -197,7 +200,7 @@ impl Packets {
 
     /// It is seen for the first time.
     pub fn arrival(&mut self, packet: u64, at: i64, known: (Option<Arrival>, Option<Stamp>)) {
-        if let Some(p) = self.get(packet, at) {
+        if let Some(p) = self.at_work(packet, at) {
             (p.arrival, p.stamp) = known;
         }
     }
@@ -224,6 +227,13 @@ impl Packets {
         Some(live)
     }
 
+    /// The same, when something is done with it.
+    fn at_work(&mut self, packet: u64, at: i64) -> Option<&mut Live> {
+        let live = self.get(packet, at)?;
+        live.done.goes_on(at);
+        Some(live)
+    }
+
     /// Says whether this is the packet's first meeting with the function.
     pub fn touch(&mut self, t: &Touch, roles: Roles) -> bool {
         self.losses.record(t.end);
@@ -231,6 +241,7 @@ impl Packets {
         let ends_at = t.ends.then(|| self.control.at(t.cpu, t.ctx, t.packet));
         let Some(p) = self.get(t.packet, t.entry) else { return false };
         p.last = p.last.max(t.end);
+        p.done.touch(t, roles, &p.taken);
         p.counted.count(t);
         p.play(t, roles);
         let first = p.counted.meets(number);
@@ -248,20 +259,21 @@ impl Packets {
     /// The same of a function that has no packet, within one of the packet's calls: it counts, and says nothing of the packet's way.
     pub fn within(&mut self, t: &Touch) -> bool {
         let number = self.numbers.of(t.func);
-        let Some(p) = self.get(t.packet, t.entry) else { return false };
+        let Some(p) = self.at_work(t.packet, t.entry) else { return false };
         p.last = p.last.max(t.end);
+        p.done.goes_on(t.end);
         p.counted.count(t);
         p.counted.meets(number)
     }
 
     /// What the packet's footprint is at another device; `None` if there is none, because it was lost.
     pub fn at_place(&mut self, place: &Place) -> Option<FootprintRecord> {
-        self.get(place.packet.0, place.at.0)?.headers.at_place(place)
+        self.at_work(place.packet.0, place.at.0)?.headers.at_place(place)
     }
 
     pub fn footprint(&mut self, record: &FootprintRecord, f: &Footprint) {
         let (cut, no_captures) = (self.cut_captures, self.no_captures);
-        let Some(p) = self.get(record.packet.0, record.at.0) else { return };
+        let Some(p) = self.at_work(record.packet.0, record.at.0) else { return };
         if !p.counted.len_known
             && let Some(len) = headers::network_len(f, record)
         {
@@ -280,7 +292,7 @@ impl Packets {
             return;
         }
         let (mut received, mut sent) = (false, false);
-        if let Some(parent) = self.get(l.parent.0, l.at.0) {
+        if let Some(parent) = self.at_work(l.parent.0, l.at.0) {
             // The datagram's own buffer goes on as its first fragment.
             let goes_on = l.kind == LineageKind::Fragment && parent.fragment.key != 0;
             parent.fate.became(l, goes_on);
@@ -288,7 +300,7 @@ impl Packets {
             sent = !received;
         }
         if matches!(l.kind, LineageKind::Segment | LineageKind::Fragment | LineageKind::Copy)
-            && let Some(child) = self.get(l.child.0, l.at.0)
+            && let Some(child) = self.at_work(l.child.0, l.at.0)
         {
             child.way.received_by_parent |= received;
             child.way.sent_by_parent |= sent;
@@ -304,7 +316,7 @@ impl Packets {
     /// Says whether it is what it seems: a part of another packet is not dropped where it is freed as if it were.
     pub fn event(&mut self, cpu: u16, e: &Event) -> bool {
         if e.kind != EventKind::Drop {
-            self.get(e.packet.0, e.at.0);
+            self.at_work(e.packet.0, e.at.0);
             return true;
         }
         let code = e.drop_code();
@@ -333,7 +345,7 @@ impl Packets {
         if with_whole && !copied {
             self.control.dropped(cpu, e.ctx, datagram);
         }
-        let Some(p) = self.get(e.packet.0, e.at.0) else { return with_whole };
+        let Some(p) = self.at_work(e.packet.0, e.at.0) else { return with_whole };
         if with_whole {
             p.fate.dropped(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx, within });
         } else {

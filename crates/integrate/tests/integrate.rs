@@ -169,6 +169,7 @@ fn a_list_counts_once_and_belongs_to_each() {
         at: BootNs(1320),
         len_bytes: 99,
         ends: false,
+        put_off: false,
     };
     log.push(0, Record::Point(point));
     log.close();

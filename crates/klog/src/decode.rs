@@ -212,7 +212,8 @@ fn other(c: &mut Cursor<'_>, s: &mut State, t: u8, spare: &mut Spare) -> Result<
             let (packet, skb_tag) = c.packet(s, mode_a)?;
             let (pid, ctx) = c.task(s, mode_b)?;
             let ends = fields & point_field::ENDS != 0;
-            Record::Point(Point { func, ctx, skb_tag, pid, packet, at, len_bytes, ends })
+            let put_off = fields & point_field::PUT_OFF != 0;
+            Record::Point(Point { func, ctx, skb_tag, pid, packet, at, len_bytes, ends, put_off })
         }
         tag::MEMBER => {
             if mode_a != 0 {

@@ -50,7 +50,7 @@ pub static KINDS: [Kind; 33] = [
     kind(
         0,
         "point",
-        columns!["at" Time, "function" Function, "length" Integer, "ends" Integer, "packet" Packet, "skb_tag" Integer, "task" Task],
+        columns!["at" Time, "function" Function, "length" Integer, "ends" Integer, "packet" Packet, "skb_tag" Integer, "task" Task, "put_off" Integer],
         Coding::Own("point"),
     ),
     kind(1, "member", columns!["entry" Time, "function" Function, "packet" Packet], Coding::Own("member")),

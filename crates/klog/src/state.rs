@@ -59,6 +59,8 @@ pub mod point_field {
     pub const LEN: u8 = 0x02;
     /// Nothing follows: the packet ends there.
     pub const ENDS: u8 = 0x04;
+    /// It was done with before.
+    pub const PUT_OFF: u8 = 0x08;
 }
 
 /// Which fields of a footprint differ from the one it is coded against, in the order in which they follow.

@@ -35,14 +35,15 @@ fn line(r: &Record) -> String {
             c.flags
         ),
         Record::Point(p) => format!(
-            "point at={} function={} length={} ends={} packet={} skb_tag={} task={}",
+            "point at={} function={} length={} ends={} packet={} skb_tag={} task={} put_off={}",
             p.at.0,
             p.func.0,
             p.len_bytes,
             u8::from(p.ends),
             p.packet.0,
             p.skb_tag,
-            task(p.pid, p.ctx)
+            task(p.pid, p.ctx),
+            u8::from(p.put_off)
         ),
         Record::Member(m) => {
             format!("member entry={} function={} packet={}", m.entry.0, m.func.0, m.packet.0)

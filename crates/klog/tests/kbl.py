@@ -179,7 +179,7 @@ class Records(Chunk):
             if fields & 2:
                 self.len_bytes = self.r.number()
             packet, task = self.packet(a), self.task(b)
-            return "point", [at, func, self.len_bytes, int(fields & 4 != 0), *packet, task]
+            return "point", [at, func, self.len_bytes, int(fields & 4 != 0), *packet, task, int(fields & 8 != 0)]
         if kind == 1:
             if a == 1:
                 self.member = (self.r.number(), signed64(self.time + self.r.signed()))
@@ -306,6 +306,8 @@ def main(path):
             continue
         chunk = (Records if kind == 2 else Application)(Reader(payload), schema, base)
         names = {k["name"]: [c["name"] for c in k["columns"]] for k in schema.values()}
+        if "put_off" not in names["point"]:  # an older log, in which it is 0
+            names["point"].append("put_off")
         for _ in range(count):
             name, values = chunk.record()
             columns = names[name] + [f"value{i}" for i in range(len(values) - len(names[name]))]

@@ -111,6 +111,13 @@ fn meant(command: &str, wrong: &str, words: &[String]) -> Option<String> {
         return Some(format!("`{wrong}`: numbers must not be negative"));
     }
     if command != "record" {
+        let all = Cli::command();
+        let takes = |c: &Command| c.get_positionals().any(|a| a.get_id() == "expression");
+        if matches!(wrong, "-f" | "-Y" | "--filter") && all.find_subcommand(command).is_some_and(takes) {
+            return Some(format!(
+                "{command} has no {wrong}: a filter stands behind the log, kpat {command} X.kpat 'udp and len > 100'"
+            ));
+        }
         return if wrong.ends_with(".kpat") { log_first(words) } else { None };
     }
     match wrong {
@@ -162,6 +169,8 @@ mod tests {
             ("record -c 10", "--for 10s"),
             ("packets -n -5 X.kpat", "not be negative"),
             ("packets --form 1s X.kpat", "'--from'"),
+            ("packets X.kpat -f udp", "a filter stands behind the log, kpat packets X.kpat '"),
+            ("why X.kpat -f udp", "'-f'"),
             ("packet X.kpat --fram 3", "'--frame'"),
             ("events drop X.kpat", "the log stands first: kpat events X.kpat 'drop'"),
             ("frob", "`frob` (see"),

@@ -93,6 +93,13 @@ pub struct Point {
     pub len_bytes: u32,
     /// The packet's header buffer is freed there: its last holder lets go.
     pub ends: bool,
+    /// It is freed by a CPU for others, who had put that off: it was done with before (skb_attempt_defer_free in net/core/skbuff.c).
+    pub put_off: bool,
+}
+
+impl Point {
+    /// Bit of a record of the kernel side (KP_F_PUT_OFF in bpf/include/wire.h); of a call's bits it has [`Call::ENDS`], too.
+    pub const PUT_OFF: u8 = 1;
 }
 
 /// A further packet of a call that handled several (see [`Call::LIST`]).

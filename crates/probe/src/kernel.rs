@@ -98,6 +98,13 @@ impl Symbols {
         self.of_name(name).first().map_or(0, |i| self.by_address[*i as usize].addr)
     }
 
+    /// Where a function lies, and how many bytes there are up to the next symbol: none where it is not there, or addresses are hidden.
+    pub fn place(&self, name: &str) -> Option<(u64, u64)> {
+        let from = self.address(name);
+        let next = self.by_address.partition_point(|s| s.addr <= from);
+        (from != 0).then_some((from, self.by_address.get(next)?.addr - from))
+    }
+
     /// The same for addresses in the kernel's own text, which stays as it is: not of modules, trampolines and programs, which come and go.
     pub fn resolve_own(&self, addr: u64) -> Option<String> {
         let end = self.address("_etext");

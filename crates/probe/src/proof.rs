@@ -281,7 +281,7 @@ impl Prover {
             logged,
             left_out,
             drop_reasons: Vec::new(),
-            retransmit_has_error: false,
+            told_by_points: Vec::new(),
             symbols: Symbols::parse(""),
         })
     }

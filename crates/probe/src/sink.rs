@@ -345,6 +345,7 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, drops: &mut Drops, identi
             at: BootNs(r.h.ts as i64),
             len_bytes: r.len,
             ends: r.flags & model::Call::ENDS != 0,
+            put_off: r.flags & model::Point::PUT_OFF != 0,
         }),
         Raw::Member(r) => encoder.member(&model::Member {
             func: FuncId(r.h.func),

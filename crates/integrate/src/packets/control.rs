@@ -132,6 +132,7 @@ mod tests {
                     point_len: Some(100),
                     moment: true,
                     ends: false,
+                    put_off: false,
                 };
                 c.touch(&t, Roles(roles), made);
             }

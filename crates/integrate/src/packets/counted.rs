@@ -93,6 +93,7 @@ mod tests {
             point_len,
             moment: false,
             ends: false,
+            put_off: false,
         }
     }
 

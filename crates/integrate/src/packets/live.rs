@@ -7,8 +7,9 @@ use super::Touch;
 use super::counted::Counted;
 use super::fate::Fate;
 use super::prints::{Print, Prints};
-use super::taken::Taken;
+use super::taken::{Reader, Taken};
 use super::way::Way;
+use kpat_model::Context;
 use kpat_query::roles::*;
 
 /// See [`super::datagrams`].
@@ -27,6 +28,7 @@ pub(crate) struct Fragment {
 pub(super) struct Live {
     pub(super) first: i64,
     pub(super) last: i64,
+    pub(super) done: Done,
     /// As it was first seen.
     pub(super) arrival: Option<Arrival>,
     pub(super) stamp: Option<Stamp>,
@@ -37,6 +39,37 @@ pub(super) struct Live {
     /// What they showed of fragments so far.
     pub(super) fragment: Fragment,
     pub(super) fate: Fate,
+}
+
+/// When something was last done with a packet, before what remained was to free it. A reader on another CPU than that whose driver took it leaves the freeing
+/// to that CPU's next softirq (skb_attempt_defer_free in net/core/skbuff.c), which can be whole milliseconds later, and is nothing that the packet waits for.
+#[derive(Clone, Copy)]
+pub(super) struct Done {
+    /// Without what the log says to be freed late ([`Touch::put_off`]).
+    in_time: i64,
+    /// And without what others than its reader freed when that had read it.
+    by_reader: i64,
+}
+
+impl Done {
+    pub(super) fn goes_on(&mut self, at: i64) {
+        self.in_time = self.in_time.max(at);
+        self.by_reader = self.by_reader.max(at);
+    }
+
+    /// `taken`: as it was before.
+    pub(super) fn touch(&mut self, t: &Touch, roles: Roles, taken: &Taken) {
+        if t.put_off {
+            return;
+        }
+        self.in_time = self.in_time.max(t.end);
+        let only_frees = roles.has(FREE) && !roles.has(SOCK_READ);
+        let reader = |pid: u32| t.ctx == Context::Task && t.pid == pid;
+        let read = |r: &Reader| r.pid != 0 && r.to <= t.entry;
+        if !only_frees || !taken.readers.iter().any(read) || taken.readers.iter().any(|r| reader(r.pid)) {
+            self.by_reader = self.by_reader.max(t.end);
+        }
+    }
 }
 
 /// The memory of one that is over.
@@ -51,6 +84,7 @@ impl Live {
         Live {
             first: at,
             last: at,
+            done: Done { in_time: at, by_reader: at },
             arrival: None,
             stamp: None,
             counted: Counted::default(),
@@ -85,6 +119,15 @@ impl Live {
         }
     }
 
+    /// When its path ended. `reader`: somebody took it from a socket, who is no sniffer.
+    pub(super) fn path_end(&self, delivered: bool, reader: bool) -> i64 {
+        match (delivered, reader) {
+            (true, true) => self.done.by_reader,
+            (true, false) => self.done.in_time,
+            (false, _) => self.last,
+        }
+    }
+
     /// The device that it was last given to. Within the call the other end of a virtual link may already have it.
     pub(super) fn out_by(&self) -> Option<&Print> {
         let (from, to) = self.way.sent()?;
@@ -94,5 +137,49 @@ impl Live {
         let until = if self.way.hopped_at().is_some() { from } else { to };
         let with_device = || self.headers.all.iter().filter(|p| p.ifindex != 0);
         with_device().rev().find(|p| p.at <= until).or_else(|| with_device().find(|p| p.at <= to))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::touch;
+    use super::*;
+
+    /// Who touches it (0: a softirq), roles, when, and whether the log says that it was put off.
+    fn ends(steps: &[(u32, u32, i64, bool)]) -> (i64, i64, i64) {
+        let mut p = Live::new(0);
+        for &(pid, roles, at, put_off) in steps {
+            let ctx = if pid == 0 { Context::Softirq } else { Context::Task };
+            let t = Touch { pid, put_off, ..touch(at, at, ctx) };
+            p.done.touch(&t, Roles(roles), &p.taken);
+            p.play(&t, Roles(roles));
+            p.last = p.last.max(at);
+        }
+        (p.path_end(true, true), p.path_end(true, false), p.path_end(false, true))
+    }
+
+    #[test]
+    fn a_path_ends_with_the_reader_and_not_with_the_freeing_that_was_put_off() {
+        // read and freed by its reader
+        assert_eq!(
+            ends(&[(0, RX, 10, false), (7, SOCK_READ, 20, false), (7, FREE, 30, false)]),
+            (30, 30, 30)
+        );
+        // freed by the next softirq of the CPU that received it, and the sender's reference with its acknowledgement
+        let later =
+            [(0, RX, 10, false), (7, SOCK_READ, 20, false), (0, FREE, 900, false), (0, FREE, 1_000, false)];
+        assert_eq!(ends(&later), (20, 1_000, 1_000));
+        // read in two parts, by two threads
+        let parts = [(7, SOCK_READ, 20, false), (8, SOCK_READ, 40, false), (0, FREE, 900, false)];
+        assert_eq!(ends(&parts), (40, 900, 900));
+        // what frees an acknowledgement is what works on it; a sniffer read a copy
+        assert_eq!(ends(&[(0, RX, 10, false), (9, SOCK_READ, 12, false), (0, FREE, 15, false)]).1, 15);
+        // nobody is seen to read it, and the log says that it was freed late
+        assert_eq!(ends(&[(0, RX, 10, false), (0, FREE, 900, true)]), (10, 10, 900));
+        // it goes on behind a copy's end
+        assert_eq!(
+            ends(&[(7, SOCK_READ, 20, false), (0, FREE, 25, false), (0, RX, 30, false)]),
+            (30, 30, 30)
+        );
     }
 }

@@ -73,6 +73,7 @@ mod tests {
                 point_len: None,
                 moment: true,
                 ends: roles & FREE != 0,
+                put_off: false,
             };
             self.0.touch(&t, Roles(roles));
             self

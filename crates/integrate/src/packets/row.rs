@@ -45,7 +45,7 @@ impl Live {
             packet_id: packet as i64,
             first_ns: self.first,
             last_ns: self.last,
-            path_ns: self.last.saturating_sub(self.first),
+            path_ns: self.path_end(code == verdict::DELIVERED, reader.is_some()).saturating_sub(self.first),
             kernel_ns: self.counted.kernel_ns,
             len_bytes: i64::from(self.counted.len_bytes),
             calls: self.counted.calls as i32,

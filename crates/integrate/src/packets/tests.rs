@@ -15,7 +15,7 @@ const END: i64 = 20_000_000_000;
 const FUNCTIONS: Knows = Knows { local: true, driver: true, queue: true };
 const POINTS: Knows = Knows { local: false, driver: true, queue: true };
 
-fn touch(at: i64, end: i64, ctx: Context) -> Touch {
+pub(super) fn touch(at: i64, end: i64, ctx: Context) -> Touch {
     Touch {
         packet: 1,
         func: 1,
@@ -29,6 +29,7 @@ fn touch(at: i64, end: i64, ctx: Context) -> Touch {
         point_len: None,
         moment: false,
         ends: false,
+        put_off: false,
     }
 }
 

@@ -22,6 +22,7 @@ pub fn point(log: &mut LogWriter, at: At, name: &str, when: i64) {
         at: BootNs(when),
         len_bytes: 84,
         ends: false,
+        put_off: false,
     };
     log.push(at.cpu, Record::Point(point));
 }

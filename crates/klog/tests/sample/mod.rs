@@ -149,6 +149,7 @@ impl Source {
                 at: self.time(),
                 len_bytes: self.num32(),
                 ends: self.rng.below(2) == 0,
+                put_off: self.rng.below(2) == 0,
             }),
             1 => Record::Member(Member {
                 func: FuncId(self.rng.below(2) as u16),

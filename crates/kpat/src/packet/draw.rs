@@ -314,6 +314,7 @@ fn waits(kind: HandoverKind) -> String {
         HandoverKind::Softirq => "softirq raised".to_owned(),
         HandoverKind::Backlog => "per-CPU backlog".to_owned(),
         HandoverKind::SocketQueue => "socket queue, until read".to_owned(),
+        HandoverKind::Freed => "freed later, no part of its path".to_owned(),
         HandoverKind::Neighbour => "neighbour, until its link address is known".to_owned(),
         other => other.name().to_owned(),
     }

@@ -372,6 +372,16 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
             counts.join(", ")
         ),
     );
+    let rest = p.last_ns.saturating_sub(p.first_ns).saturating_sub(p.path_ns);
+    if rest > 0 {
+        pairs.add(
+            "freed",
+            format!(
+                "{} later: its reader had left that to another CPU, and it waited for nothing",
+                duration(rest)
+            ),
+        );
+    }
     if let Some(driver) = p.driver_ns {
         let wait = p.softirq_ns.map(|ns| format!(", {} after its softirq had been asked for", duration(ns)));
         let words = format!("{} in the poll that received it{}", duration(driver), wait.unwrap_or_default());

@@ -2,6 +2,7 @@
 
 use super::{Fixed, Tracepoint};
 use crate::btf::{Btf, kind};
+use crate::kernel::Symbols;
 use crate::object::{self, Build, MAX_FUNCS, Side};
 use crate::profile::{self, Selection};
 use kpat_model::functions;
@@ -110,17 +111,41 @@ pub(super) fn tracepoint_layer(name: &str) -> &'static str {
     functions::of(&tracepoint_name(name)).map_or("link", |f| f.layer)
 }
 
-/// kfree_skb has, behind its three arguments, the socket that would have had the packet (6.11).
-pub(crate) fn drops_have_sockets(btf: &Btf) -> bool {
-    let point = btf.find(kind::TYPEDEF, "btf_trace_kfree_skb");
+/// How many arguments a tracepoint has on this kernel; 0: it is not there.
+fn arguments(btf: &Btf, name: &str) -> usize {
+    let point = btf.find(kind::TYPEDEF, &format!("btf_trace_{name}"));
     // The first is what is passed to every tracepoint's programs.
-    point.is_some_and(|id| btf.params(btf.pointee(id).1).len() > 4)
+    point.map_or(0, |id| btf.params(btf.pointee(id).1).len().saturating_sub(1))
 }
 
+/// kfree_skb has, behind its three arguments, the socket that would have had the packet (6.11).
+pub(crate) fn drops_have_sockets(btf: &Btf) -> bool {
+    arguments(btf, "kfree_skb") > 3
+}
+
+/// Where a CPU frees what others have read (skb_defer_free_flush in net/core/dev.c, or what it is compiled into).
+const FLUSHES: [(&str, &str, &str); 3] = [
+    ("skb_defer_free_flush", "flush_from_0", "flush_bytes_0"),
+    ("net_rx_action", "flush_from_1", "flush_bytes_1"),
+    ("napi_threaded_poll_loop", "flush_from_2", "flush_bytes_2"),
+];
+
 /// tcp_retransmit_skb has, behind its two arguments, the error with which sending again failed, and is passed then, too.
-pub(super) fn retransmit_has_error(btf: &Btf) -> bool {
-    let point = btf.find(kind::TYPEDEF, "btf_trace_tcp_retransmit_skb");
-    point.is_some_and(|id| btf.params(btf.pointee(id).1).len() > 3)
+pub(super) fn retransmit_has_error(btf: &Btf) -> (&'static str, u64) {
+    ("retransmit_has_error", u64::from(arguments(btf, "tcp_retransmit_skb") > 2))
+}
+
+/// Constants of the packets' side (bpf/config.bpf.h): what its tracepoints tell on this kernel. consume_skb has had, behind its argument, where it was called
+/// since 6.3, which says something where the kernel's addresses are known.
+pub(super) fn told_by_points(btf: &Btf, symbols: &Symbols) -> Vec<(&'static str, u64)> {
+    let located = arguments(btf, "consume_skb") > 1;
+    let mut all = vec![retransmit_has_error(btf), ("consume_has_location", u64::from(located))];
+    for (name, from, bytes) in FLUSHES {
+        if let Some((at, size)) = symbols.place(name) {
+            all.extend([(from, at), (bytes, size)]);
+        }
+    }
+    all
 }
 
 #[cfg(test)]

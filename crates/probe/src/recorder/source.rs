@@ -80,11 +80,11 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
     }
     if let Some(a) = &options.application {
         let (decision, tracepoints, chosen) = plan::decide_app()?;
-        let constants = vec![
+        let mut constants = vec![
             ("datagrams_by_function", u64::from(chosen.datagrams_by_function)),
             ("reads_by_function", u64::from(chosen.reads_by_function)),
-            ("retransmit_has_error", u64::from(decision.retransmit_has_error)),
         ];
+        constants.extend(&decision.told_by_points);
         let application = Some(a.clone());
         all.push(Decided {
             side: Side::Application,
@@ -132,7 +132,7 @@ fn packets(mechanism: Option<Mechanism>, selection: &Selection) -> Result<Decide
     let air = decision.functions.iter().any(|c| !c.is_within() && c.roles & role::AIR != 0);
     let mut constants = plan::constants(selection);
     constants.push(("air_watch", u64::from(air)));
-    constants.push(("retransmit_has_error", u64::from(decision.retransmit_has_error)));
+    constants.extend(&decision.told_by_points);
     Ok(Decided {
         side: Side::Packets,
         decision,

@@ -105,7 +105,7 @@ fields! {
         Get::Number(|e, _| one(e.has(flag::PROTO).then_some(e.proto.into())));
     "ethertype" ["eth.type"] Number "EtherType, as 0x0800" ("ethertype")
         Get::Number(|e, _| one(e.has(flag::ETHER).then_some(e.ethertype.into())));
-    "len" ["frame.len"] Number "length of the network-layer packet in bytes; of a frame without a packet on the wire"
+    "len" ["length", "frame.len"] Number "length of the network-layer packet in bytes; of a frame without a packet on the wire"
         ("len_bytes") Get::Number(|e, _| one(Some(e.len_bytes.into())));
     "tcp.flags" Number "TCP flags, FIN is 1" ("tcp_flags")
         Get::Number(|e, _| one(e.has(flag::TCP).then_some(e.kind.into())));
@@ -129,7 +129,7 @@ fields! {
         Get::Text(|e, n| one(n.message_of(e)));
     "time" Duration "first moment, since the start of the log" ("first_ns")
         Get::Number(|e, n| one(Some(e.first_ns.saturating_sub(n.start_ns))));
-    "path_time" ["path", "kpat.path_time"] Duration "time in the kernel, first to last moment" ("path_ns")
+    "path_time" ["path", "kpat.path_time"] Duration "time in the kernel, from its first moment until it was read, or its last" ("path_ns")
         Get::Number(|e, _| one(e.is_packet().then_some(e.path_ns)));
     "kernel_time" ["kernel", "kpat.kernel_time"] Duration "sum of its functions' self times" ("kernel_ns")
         Get::Number(|e, _| one(e.is_packet().then_some(e.kernel_ns)));

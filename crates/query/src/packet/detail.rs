@@ -35,7 +35,7 @@ impl Store {
             programs: self.programs_of(&packet, &calls)?,
             drop_reason: packet.drop_reason.and_then(|r| self.drop_reason(r)).map(str::to_owned),
             process: packet.pid.and_then(|p| self.process(p, packet.last_ns)).cloned(),
-            calls: build(calls, &names),
+            calls: build(calls, &names, packet.first_ns.saturating_add(packet.path_ns)),
             events: events.into_iter().map(|e| self.explain(e)).collect(),
             packet,
             footprints,

@@ -49,6 +49,8 @@ pub enum HandoverKind {
     Scheduled,
     /// Same context, the caller in between was not recorded.
     Unrecorded,
+    /// The path is over: what remained is to free it.
+    Freed,
 }
 
 impl HandoverKind {
@@ -65,6 +67,7 @@ impl HandoverKind {
             HandoverKind::SendQueue => "send queue",
             HandoverKind::Scheduled => "scheduled",
             HandoverKind::Unrecorded => "unrecorded caller",
+            HandoverKind::Freed => "freed later",
         }
     }
 }

@@ -33,8 +33,8 @@ pub(crate) fn same_context(a: &CallRow, b: &CallRow) -> bool {
     a.ctx == b.ctx && if a.ctx == 0 && a.pid != 0 { a.pid == b.pid } else { a.cpu == b.cpu }
 }
 
-/// Rows in any order.
-pub(super) fn build(mut rows: Vec<CallRow>, names: &Names<'_>) -> Vec<CallNode> {
+/// Rows in any order. `path_end`: of the packet, boot clock.
+pub(super) fn build(mut rows: Vec<CallRow>, names: &Names<'_>, path_end: i64) -> Vec<CallNode> {
     rows.sort_by_key(|c| (c.entry_ns, c.call_id));
     let place: HashMap<i64, usize> = rows.iter().enumerate().map(|(i, c)| (c.call_id, i)).collect();
     let mut parent: Vec<Option<usize>> = Vec::with_capacity(rows.len());
@@ -64,7 +64,10 @@ pub(super) fn build(mut rows: Vec<CallRow>, names: &Names<'_>) -> Vec<CallNode> 
         }
         last = Some(row.entry_ns);
     }
-    let handovers = handovers(&rows, &parent, names);
+    let mut handovers = handovers(&rows, &parent, names);
+    for h in handovers.iter_mut().flatten().filter(|h| h.to_ns > path_end) {
+        h.kind = HandoverKind::Freed;
+    }
     let mut children: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
     let mut roots = Vec::new();
     for (i, p) in parent.iter().enumerate() {

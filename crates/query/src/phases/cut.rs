@@ -1,4 +1,4 @@
-//! One packet's way cut into phases and waits: segments without gap or overlap from its first to its last moment, so
+//! One packet's way cut into phases and waits: segments without gap or overlap from its first moment to the end of its path, so
 //! their sum is its path time by construction. Before them, where they are known, stand the wait for the softirq and the driver's
 //! work until a function had the packet.
 //!
@@ -74,10 +74,10 @@ pub(super) fn cut(life: &Life, marks: &Marks) -> Vec<Segment> {
             _ => false,
         };
         if !not_yet {
-            cutter.turn(e.at.max(life.brief.first_ns).min(life.brief.last_ns), next);
+            cutter.turn(e.at.max(life.brief.first_ns).min(life.brief.path_end_ns), next);
         }
     }
-    let mut out = cutter.finish(life.brief.last_ns);
+    let mut out = cutter.finish(life.brief.path_end_ns);
     gaps(&life.rows, &mut out);
     rests(&life.rows, &life.rests, &mut out);
     merge(&mut out);

@@ -209,7 +209,7 @@ impl Sum for Total<'_> {
     fn life(&mut self, life: Life) {
         self.packets += 1;
         let segments = self.cutting.way(&life);
-        let path = life.brief.last_ns - life.brief.first_ns;
+        let path = life.brief.path_end_ns - life.brief.first_ns;
         let seen = segments.iter().filter(|s| s.from_ns >= life.brief.first_ns);
         self.open_sums += u64::from(seen.map(Segment::dur_ns).sum::<i64>() != path);
         self.seen |= segments.iter().fold(0, |bits, s| bits | s.phase.bit());

@@ -89,7 +89,7 @@ pub struct WaitTime {
 pub struct GroupTime {
     pub label: String,
     pub packets: u64,
-    /// Path time, first to last moment, per packet.
+    /// Path time per packet.
     pub path: Spread,
     /// Own time of all recorded functions, per packet.
     pub processing: Spread,
@@ -281,7 +281,7 @@ impl Counter<'_> {
             *sum = sum.saturating_add(ns);
         }
         let segments = self.cutting.way(life);
-        let path = life.brief.last_ns - life.brief.first_ns;
+        let path = life.brief.path_end_ns - life.brief.first_ns;
         let sums = Self::sums(&mut self.groups, life.brief.group);
         let mut waiting = 0;
         for s in &segments {
@@ -300,7 +300,12 @@ impl Counter<'_> {
             sums.layers.entry(layer).or_default().0.push(ns);
         }
         // Working time in which none of its recorded functions ran.
-        let mut busy: Vec<(i64, i64)> = life.pieces.iter().map(|p| (p.from, p.to)).collect();
+        let mut busy: Vec<(i64, i64)> = life
+            .pieces
+            .iter()
+            .map(|p| (p.from, p.to.min(life.brief.path_end_ns)))
+            .filter(|p| p.0 < p.1)
+            .collect();
         busy.extend(
             segments
                 .iter()

@@ -21,6 +21,8 @@ pub(crate) struct Brief {
     pub packet_id: i64,
     pub first_ns: i64,
     pub last_ns: i64,
+    /// Of its path; later it is only freed.
+    pub path_end_ns: i64,
     pub verdict: i32,
     /// What the caller made of it.
     pub group: u32,
@@ -49,7 +51,8 @@ impl Brief {
             card_bound_ns: p.card_ns.and(p.card_bound_ns),
         };
         let PacketRow { packet_id, first_ns, last_ns, verdict, .. } = *p;
-        Brief { packet_id, first_ns, last_ns, verdict, group, expected, before }
+        let path_end_ns = first_ns.saturating_add(p.path_ns);
+        Brief { packet_id, first_ns, last_ns, path_end_ns, verdict, group, expected, before }
     }
 }
 

@@ -13,7 +13,7 @@ table! { PACKET, PacketRow, "packet", 65536,
     packet_id: i64, Delta, "", "", "", "Number of the packet; never repeats within a log.";
     first_ns: i64, Delta, "ns", "boot", "", "First moment at which the log knows the packet (entry of the first call, first point or footprint).";
     last_ns: i64, Delta, "ns", "boot", "", "Last moment (return of the last call, last point or event).";
-    path_ns: i64, Delta, "ns", "", "", "`last_ns - first_ns`.";
+    path_ns: i64, Delta, "ns", "", "", "From `first_ns` until it was read, or to `last_ns`: that a packet which was read is freed later is not in it.";
     kernel_ns: i64, Delta, "ns", "", "", "Sum of the self times of its calls; a call on a list counts in full for each member.";
     ethertype: Option<i32>, Dict, "code", "", "unknown", "EtherType of the first footprint.";
     proto: Option<i32>, Dict, "code", "", "not IP", "IP protocol.";

@@ -43,7 +43,7 @@ const shown = (several: boolean, moments: boolean): Record<Shown, Omit<Column<Pa
   proto: { title: "Protocol", width: 70, sortable: true, draw: (r) => <Protocol name={r.proto} /> },
   len: { title: "Length", words: "Bytes", width: 62, align: "right", sortable: true, draw: (r) => count(r.len) },
   info: { title: "Info", draw: (r) => seen(r.info), hint: (r) => r.info },
-  path_ns: { title: "Path time", words: "From the first sight of the packet in the kernel to the last", width: 98, align: "right", sortable: true, draw: (r) => <Span ns={r.id === null ? null : r.path_ns} /> },
+  path_ns: { title: "Path time", words: "From the first sight of the packet in the kernel to the last, without what it waited to be freed when it had been read", width: 98, align: "right", sortable: true, draw: (r) => <Span ns={r.id === null ? null : r.path_ns} /> },
   kernel_ns: { title: "In functions", words: "Time in recorded functions", width: 98, align: "right", sortable: true, from: moments ? NEVER : 1500, draw: (r) => <Span ns={r.id === null ? null : r.kernel_ns} /> },
   frames: { title: "Frames", words: "Wire frames that were matched to it", width: 62, align: "right", sortable: true, from: 1800, draw: (r) => count(r.frames) },
   calls: { title: "Calls", width: 60, align: "right", sortable: true, from: moments ? NEVER : 1400, draw: (r) => (r.id === null ? NONE : count(r.calls)) },
