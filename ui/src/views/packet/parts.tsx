@@ -22,7 +22,8 @@ export function Section(p: { title: string; aside?: string | undefined; children
 }
 
 export function Headers({ packet }: { packet: Packet }): JSX.Element {
-  return <Layers title="Headers" aside="✓ equal in a wire frame" layers={packet.layers} none="No header of this packet is in the log." />;
+  const ticks = packet.layers.some((l) => l.fields.some((f) => f.matched));
+  return <Layers title="Headers" aside={ticks ? "✓ equal in a wire frame" : ""} layers={packet.layers} none="No header of this packet is in the log." />;
 }
 
 /** Protocol layers as a tree. */

@@ -24,6 +24,9 @@ test("notes stand where they belong in time; a shut call hides what is inside", 
   const words = (shut: number[]) => layLines(calls, notes, new Set(shut)).map((l) => (l.kind === "call" ? l.call.id : l.words));
   assert.deepEqual(words([]), ["wire", 1, 2, 3, "other CPU", 4]);
   assert.deepEqual(words([1]), ["wire", 1, "other CPU", 4]);
+  const points = [call(1, 0, 0, null), call(2, 7, 0, null)];
+  const waits = [{ t: 0, glyph: "⇢", words: "qdisc", span: 7 }, { t: 7, glyph: "⇢", words: "backlog", span: 2 }, { t: 0, glyph: "~", words: "headers", span: null }];
+  assert.deepEqual(layLines(points, waits, new Set()).map((l) => (l.kind === "call" ? l.call.id : l.words)), ["headers", 1, "qdisc", 2, "backlog"]);
   const lines = layLines(calls, [], new Set());
   assert.deepEqual(lines.map((l) => l.kind === "call" && l.heat), [0.25, 0.5, 0.75, 1]);
 });

@@ -81,12 +81,14 @@ export interface Note {
 /** The calls in preorder with the notes where they belong in time, without what is inside shut calls. */
 export function layLines(calls: Placed[], notes: Note[], shut: ReadonlySet<number>): Line[] {
   const most = largest(calls.map((c) => c.self ?? 0), 1);
-  const waiting = [...notes].sort((a, b) => a.t - b.t);
+  const waiting = [...notes].sort((a, b) => a.t - b.t || Number(!!a.span) - Number(!!b.span));
   const lines: Line[] = [];
   let hiddenBelow = Infinity;
   let next = 0;
   const put = (until: number, depth: number) => {
-    for (; next < waiting.length && waiting[next]!.t <= until; next++) lines.push({ kind: "note", depth, ...waiting[next]! });
+    // What begins when a call of no length has been stands behind it.
+    const before = (n: Note) => n.t < until || (n.t === until && !n.span);
+    for (; next < waiting.length && before(waiting[next]!); next++) lines.push({ kind: "note", depth, ...waiting[next]! });
   };
   calls.forEach((call, i) => {
     if (call.depth > hiddenBelow) return;
