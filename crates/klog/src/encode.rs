@@ -133,7 +133,8 @@ impl Encoder {
         self.reserve(FIXED_SLACK);
         let (s, out) = (&mut self.state, &mut self.buf[self.pos..]);
         let mut n = s.shared.put_time(p.at.0, out, 2);
-        let mut fields = u8::from(p.ends) * point_field::ENDS | u8::from(p.put_off) * point_field::PUT_OFF;
+        let mut fields =
+            (u8::from(p.ends) * point_field::ENDS) | (u8::from(p.put_off) * point_field::PUT_OFF);
         let guess = &mut s.guess[usize::from(s.func) % GUESSES];
         s.func = p.func.0;
         if *guess != p.func.0 {
