@@ -29,7 +29,7 @@ PORT, FIRST = 9000, 20000
 INIT = b"""#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin LD_LIBRARY_PATH=/lib
-mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev
+mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev; mount -t tracefs t /sys/kernel/tracing
 while read m; do [ -n "$m" ] && insmod /m/$m.ko; done < /mods
 ip link set lo up
 echo 0 > /proc/sys/net/ipv6/conf/all/accept_dad; echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad; echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad
@@ -64,6 +64,7 @@ class Guest(OnConsole):
     READY, PATIENCE = "talker ready", 240
 
     def __init__(self, series: str, name: str, number: int, netns: str, taps: list[str], program: bytes, smp: int = 1, more: str = ""):
+        """With several processors each has a queue of its own in each card."""
         super().__init__(series)
         self.name, self.control = name, f"{self.path}/control"
         try:
@@ -72,8 +73,9 @@ class Guest(OnConsole):
             files.file("bin/numbers", program, 0o755)
             with_libraries(files, "nft")
             (self.path / "initrd").write_bytes(initramfs.build(modules, INIT.replace(b"NUMBER", b"%d" % number), kernel.busybox().read_bytes(), files))
+            queues, mq = (f",queues={smp}", f",mq=on,vectors={2 * smp + 2}") if smp > 1 else ("", "")
             cards = [word for n, tap in enumerate(taps) for word in
-                     ("-netdev", f"tap,id=n{n},ifname={tap},script=no,downscript=no", "-device", f"virtio-net-pci,netdev=n{n},mac=52:54:00:77:{n:02}:{number:02}")]
+                     ("-netdev", f"tap,id=n{n},ifname={tap},script=no,downscript=no{queues}", "-device", f"virtio-net-pci,netdev=n{n},mac=52:54:00:77:{n:02}:{number:02}{mq}")]
             self.boot(["-cpu", "max", "-smp", str(smp), "-qmp", f"unix:{self.control},server=on,wait=off", *self.serial(), *cards], self.path / "initrd",
                       f"net.ifnames=0 tsc=reliable {more}", ("ip", "netns", "exec", netns))
         except BaseException:
@@ -94,7 +96,8 @@ class Guest(OnConsole):
         return [int(line.split()[1]) for line in lines if line.startswith("got ")]
 
     def numbers(self, to: str, first: int, count: int, size: int = 32, gap_us: int = 2000, alike: bool = False, port: int = PORT) -> int:
-        lines = self.ask(f"numbers {to} {port} {first} {count} {size} {gap_us} {'alike' if alike else ''}", 180)
+        # A tap with several queues keeps the order of what one processor sends.
+        lines = self.ask(f"taskset 1 numbers {to} {port} {first} {count} {size} {gap_us} {'alike' if alike else ''}", 180)
         return int(next(line.split()[1] for line in lines if line.startswith("sent")))
 
     def close(self):
@@ -105,8 +108,8 @@ class Guest(OnConsole):
 class World:
     """Namespaces, bridge, taps, two guests, the recorders."""
 
-    def __init__(self, series: str, kpat: str):
-        self.kpat, self.stack = kpat, contextlib.ExitStack()
+    def __init__(self, series: str, kpat: str, smp: int = 1, more: str = ""):
+        self.kpat, self.smp, self.more, self.stack = kpat, smp, more, contextlib.ExitStack()
         self.folder = Path(os.environ.get("KPAT_KEEP_GUEST_HOST") or self.stack.enter_context(tempfile.TemporaryDirectory(prefix="kpat-gh-")))
         self.folder.mkdir(exist_ok=True)
         pid = os.getpid()
@@ -125,7 +128,7 @@ class World:
         h = self.host
         self.ip(h, "link add br0 type bridge stp_state 0 forward_delay 0")
         for tap in ("tap0", "tap1", "tap2"):
-            self.ip(h, f"tuntap add {tap} mode tap vnet_hdr")
+            self.ip(h, f"tuntap add {tap} mode tap vnet_hdr{' multi_queue' if self.smp > 1 else ''}")
         for tap in ("tap0", "tap1"):
             self.ip(h, f"link set {tap} master br0 up")
         self.ip(h, "link set br0 up")
@@ -137,7 +140,7 @@ class World:
         # A guest ends with the thread that started it.
         pool = ThreadPoolExecutor()
         self.stack.callback(pool.shutdown)
-        made = [pool.submit(Guest, series, name, number, h, taps, program.read_bytes()) for name, number, taps in of]
+        made = [pool.submit(Guest, series, name, number, h, taps, program.read_bytes(), self.smp, self.more) for name, number, taps in of]
         for m in made:
             if not m.exception():  # waits
                 self.stack.callback(m.result().close)
@@ -174,8 +177,9 @@ class World:
     def inside(self, ns: str, *argv, **more) -> subprocess.Popen:
         return subprocess.Popen(["ip", "netns", "exec", ns, *map(str, argv)], **more)
 
-    def numbers(self, ns: str, to: str, first: int, count: int, size: int = 32, gap_us: int = 2000, alike: bool = False, port: int = PORT) -> int:
-        p = self.inside(ns, self.folder / "numbers", to, port, first, count, size, gap_us, *(["alike"] if alike else []), stdout=subprocess.PIPE, text=True)
+    def numbers(self, ns: str, to: str, first: int, count: int, size: int = 32, gap_us: int = 2000, alike: bool = False, port: int = PORT, sized: bool = False) -> int:
+        how = [word for word, on in (("alike", alike), ("sized", sized)) if on]
+        p = self.inside(ns, self.folder / "numbers", to, port, first, count, size, gap_us, *how, stdout=subprocess.PIPE, text=True)
         out, _ = p.communicate(timeout=120)
         return int(out.split()[1])
 
@@ -348,11 +352,11 @@ s.recv(1)"""
 
 
 class GuestHost(unittest.TestCase):
-    SERIES = "7.2"
+    SERIES, SMP = "7.2", 2
 
     @classmethod
     def setUpClass(cls):
-        cls.world = World(cls.SERIES, kpat_for_guests(cls.SERIES, tap=True))
+        cls.world = World(cls.SERIES, kpat_for_guests(cls.SERIES, tap=True), cls.SMP)
 
     @classmethod
     def tearDownClass(cls):
@@ -613,7 +617,7 @@ class GuestHost(unittest.TestCase):
         with w.recorded("anew", f"udp port {PORT}") as case:
             w.b.listen()
             w.a.numbers(B, 0, N)
-            self.assertEqual(list(range(N)), w.b.got())
+            self.assertEqual(list(range(N)), sorted(w.b.got()))
             monitor(w.b.control, "system_reset")
             w.a.numbers(B, N, N)
             w.b.until(lambda line: line.endswith(w.b.READY), w.b.PATIENCE)
@@ -634,6 +638,10 @@ class GuestHost(unittest.TestCase):
         finally:
             w.a.ask("touch /tmp/enough; sleep 0.3; rm /tmp/enough")
         self.assertEqual({(0, ""): 40}, dict(said))
+
+
+class GuestHostOne(GuestHost):
+    SMP = 1
 
 
 class GuestHost61(GuestHost):
