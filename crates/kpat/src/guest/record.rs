@@ -105,7 +105,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         plural(functions as u64, "function")
     ));
     if let Some(path) = &args.ready_file {
-        std::fs::write(path, format!("{}\n", std::process::id())).with_context(|| format!("cannot create {}", path.display()))?;
+        std::fs::write(path, format!("{}\n", std::process::id()))
+            .with_context(|| format!("cannot create {}", path.display()))?;
     }
     let until = args.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns.max(0) as u64));
     let ended = recording.run(until)?;
