@@ -123,7 +123,7 @@ class GuestStarts(unittest.TestCase):
             time.sleep(0.01)
         first, said, n = self.guest.process.pid, Counter(), 0
         while not self.up.is_set():
-            r = subprocess.run([self.kpat, "guest", "record", self.guest.qmp, "-o", self.folder / f"at{n}.kbl", "--for", "0.1"], capture_output=True, text=True, timeout=120)
+            r = subprocess.run([self.kpat, "guest", "record", self.guest.qmp, "-o", self.folder / f"at{n}.kbl", "--for", "100ms"], capture_output=True, text=True, timeout=120)
             said[r.returncode, r.stderr.split("\n")[0] if r.returncode else "recorded"] += 1
             n += 1
         say(f"{self.SERIES}, asked for {n} times while it started:", *(f"\n   {times:>3} {words}" for (_, words), times in said.items()))
