@@ -1,6 +1,7 @@
 // Sends numbered datagrams: numbers ADDRESS PORT FIRST COUNT BYTES GAP_US [alike] [sized] [moved]. The number is the payload's first 8 digits, and the source
 // port is 20000 more, unless they are to be alike. Sized: each is one byte longer than the one before. Moved: another process moves the sender from one of
-// the first two processors to the other, all the time. Receives: numbers - PORT SECONDS prints the numbers that came until none came for so long.
+// the first two processors to the other, all the time. Receives: numbers - PORT SECONDS prints the numbers that came until none came for so long. Moved like
+// that, but with a system call in place of each datagram: numbers getppid COUNT.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -57,8 +58,23 @@ static void move(pid_t pid)
 	}
 }
 
+/* A process that moves this one. */
+static void have_moved(void)
+{
+	pid_t self = getpid();
+
+	if (!fork())
+		move(self);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 3 && !strcmp(argv[1], "getppid")) {
+		have_moved();
+		for (int n = atoi(argv[2]); n > 0; n--)
+			getppid();
+		return 0;
+	}
 	if (argc < 4)
 		return 2;
 	if (!strcmp(argv[1], "-"))
@@ -70,12 +86,8 @@ int main(int argc, char **argv)
 
 	inet_pton(family, argv[1], six ? (void *)&to6.sin6_addr : (void *)&to4.sin_addr);
 	memset(text, 'x', sizeof(text));
-	if (is(how, "moved")) {
-		pid_t self = getpid();
-
-		if (!fork())
-			move(self);
-	}
+	if (is(how, "moved"))
+		have_moved();
 	for (int n = atoi(argv[3]), end = n + atoi(argv[4]); n < end; n++) {
 		char digits[16];
 
