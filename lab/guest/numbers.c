@@ -44,7 +44,7 @@ static int is(char **words, const char *word)
 	return 0;
 }
 
-static void move(pid_t pid)
+static void move(pid_t pid, int pause_us)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (int cpu = 0;; cpu ^= 1) {
@@ -54,23 +54,24 @@ static void move(pid_t pid)
 		CPU_SET(cpu, &set);
 		if (sched_setaffinity(pid, sizeof(set), &set))
 			_exit(0);
-		usleep(100);
+		if (pause_us)
+			usleep(pause_us);
 	}
 }
 
 /* A process that moves this one. */
-static void have_moved(void)
+static void have_moved(int pause_us)
 {
 	pid_t self = getpid();
 
 	if (!fork())
-		move(self);
+		move(self, pause_us);
 }
 
 int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "getppid")) {
-		have_moved();
+		have_moved(0);
 		for (int n = atoi(argv[2]); n > 0; n--)
 			getppid();
 		return 0;
@@ -87,7 +88,7 @@ int main(int argc, char **argv)
 	inet_pton(family, argv[1], six ? (void *)&to6.sin6_addr : (void *)&to4.sin_addr);
 	memset(text, 'x', sizeof(text));
 	if (is(how, "moved"))
-		have_moved();
+		have_moved(100);
 	for (int n = atoi(argv[3]), end = n + atoi(argv[4]); n < end; n++) {
 		char digits[16];
 

@@ -393,7 +393,9 @@ fn what_is_behind_an_entry_that_was_never_finished_is_read_when_the_guest_is_ove
     let items = vec![Item::Value(Value::argument(1).unwrap())];
     b.probe(1, at, &[], Act::Record(items.clone()), true);
     let word = [0u64; 2];
-    (0..10).for_each(|n| drop(f(word.as_ptr() as u64, n)));
+    for n in 0..10 {
+        assert_eq!(f(word.as_ptr() as u64, n), word.as_ptr() as u64 + n * 2 + 7);
+    }
     // The third, the sixth with the seventh, and the last. Each has two cells.
     for n in [2, 5, 6, 9] {
         b.region.set64(RING + 2 * n * CELL + EN_SEQUENCE, 0);
