@@ -163,7 +163,7 @@ class World:
         # Neighbours are known, so that no packet waits for one.
         for target, ns in ((A, h), (B, h), (AWAY, self.far)):
             sh("ip", "netns", "exec", ns, "ping", "-c", "2", "-i", "0.2", "-W", "5", target)
-        self.a.ask(f"ping -c 1 {B}")
+        self.a.ask(f"ping -c 1 {B}; ping -6 -c 1 fd77::3; ping -6 -c 1 fd77::99")
 
     def ip(self, ns: str, words: str) -> str:
         return sh("ip", "-n", ns, *words.split())
@@ -380,7 +380,8 @@ class GuestHost(unittest.TestCase):
             self.assertEqual(count - refused, send(to, first, count, **how))
             came = guests[at].got() if at in guests else w.got(receiver)
         self.assertEqual([], [x for g in ("a", "b") for x in case.done[g]["losses"]])
-        return case, came
+        # Those with ports of their own go through any of a guest's queues.
+        return case, came if how.get("alike") else sorted(came)
 
     def test_every_datagram_has_its_own_partner(self):
         w = self.world

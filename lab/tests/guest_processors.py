@@ -246,7 +246,7 @@ class GuestProcessors(unittest.TestCase):
                     changes += 1
                     late += [(pid, b - a, c - b)] if b - a < 10_000 and c - b > 20_000 else []
         say(f"{self.SERIES}: {counts['hits']} calls, {counts['lost']} lost, {changes} changes of the processor, on the other one before the task came to it {len(late)} {late[:3]}")
-        self.assertGreater(changes, 200)
+        self.assertGreater(changes, 20)
         self.assertEqual([], late)
 
 
