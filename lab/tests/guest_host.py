@@ -38,7 +38,7 @@ cat /proc/sys/kernel/random/boot_id > /boot_id
 echo "talker" "ready"
 while read line; do eval "$line"; echo "end" "of" "command"; done
 """
-MODULES = ["?virtio_pci", "?virtio_net", "8021q", "?nf_tables", "?nft_chain_nat", "?nft_masq", "?nft_nat", "?nft_ct", "?nft_reject_inet", "?nf_conntrack", "?veth", "?dummy"]
+MODULES = ["?virtio_pci", "?virtio_net", "8021q", "?crc32c_generic", "?nf_tables", "?nft_chain_nat", "?nft_masq", "?nft_nat", "?nft_ct", "?nft_reject_inet", "?nf_conntrack", "?veth", "?dummy"]
 
 
 def sh(*argv, ok: bool = True, seconds: float = 60) -> str:
