@@ -216,7 +216,8 @@ class World:
                     time.sleep(0.05)
             for g in guests:
                 guest = {"a": self.a, "b": self.b}[g]
-                p = subprocess.Popen([self.kpat, "--json", "guest", "record", guest.qmp, "-f", which, "-o", case.log(g), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                ready = case.folder / f"{g}.ready"
+                p = subprocess.Popen([self.kpat, "--json", "guest", "record", guest.qmp, "-f", which, "-o", case.log(g), "--ready-file", ready, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                 running.append((g, p))
                 words = []
                 for line in p.stderr:
@@ -224,6 +225,10 @@ class World:
                     if "recording:" in line:
                         break
                 assert words and "recording:" in words[-1], words
+                until = time.monotonic() + 20
+                while not ready.exists():
+                    assert time.monotonic() < until and p.poll() is None, "it records, and its file does not say so"
+                    time.sleep(0.01)
             yield case
             time.sleep(0.3)
         finally:
@@ -397,6 +402,9 @@ class GuestHost(unittest.TestCase):
         # The whole way on one axis, from the first kernel to the last.
         whole = case.kpat("packet", in_order(case, "a")[5], case.both, "--device", "a", "--follow")
         self.assertEqual((["a", "host", "b"], 2), ([p["device"] for p in whole["packets"]], len(whole["crossings"])))
+        functions = [{c["function"] for c in p["calls"]} for p in whole["packets"]]
+        host = whole["packets"][1]["packet"]
+        self.assertEqual((True, "tap0", "tap1", True), ("__dev_queue_xmit" in functions[0], host["in_interface"], host["out_interface"], "__udp_enqueue_schedule_skb" in functions[2]), functions)
         began = [p["way_ns"] for p in whole["packets"]]
         bound = max(c["flight_bound_ns"] for c in whole["crossings"])
         self.assertTrue(began[0] == 0 and began[1] > -bound and began[2] > began[1] - bound, (began, bound))
