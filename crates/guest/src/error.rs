@@ -15,6 +15,9 @@ pub enum Error {
     /// Its kernel still writes its own code, and frees parts of it: wait until it runs processes.
     #[error("the guest's kernel is starting: probes can be put into it when it runs processes")]
     Starting,
+    /// Its processors stand.
+    #[error("the guest is stopped: probes can be put into it when it runs")]
+    Stopped,
     /// Name another guest, or start it with a QMP socket.
     #[error("{0}")]
     NoGuest(String),
@@ -41,13 +44,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// May be over when the guest has started: there is no QEMU yet, no kernel, or not all of it.
+    /// May be over when the guest has started: there is no QEMU yet, no kernel, or not all of it, or it stands.
     pub fn passes(&self) -> bool {
         use io::ErrorKind::{ConnectionRefused, NotFound};
         match self {
             Error::NotLongMode
             | Error::NoKernel(_)
             | Error::Starting
+            | Error::Stopped
             | Error::NoGuest(_)
             | Error::Gone(_)
             | Error::Timeout(_)
