@@ -1,10 +1,16 @@
-// Sends numbered datagrams: numbers ADDRESS PORT FIRST COUNT BYTES GAP_US [alike]. The number is the payload's first 8 digits, and the source port is
-// 20000 more, unless they are to be alike. Receives: numbers - PORT SECONDS prints the numbers that came until none came for so long.
+// Sends numbered datagrams: numbers ADDRESS PORT FIRST COUNT BYTES GAP_US [alike] [sized] [moved]. The number is the payload's first 8 digits, and the source
+// port is 20000 more, unless they are to be alike. Sized: each is one byte longer than the one before. Moved: another process moves the sender from one of
+// the first two processors to the other, all the time. Receives: numbers - PORT SECONDS prints the numbers that came until none came for so long. Moved like
+// that, but with a system call in place of each datagram: numbers getppid COUNT.
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -30,18 +36,59 @@ static int receive(int port, int seconds)
 	return 0;
 }
 
+static int is(char **words, const char *word)
+{
+	for (; *words; words++)
+		if (!strcmp(*words, word))
+			return 1;
+	return 0;
+}
+
+static void move(pid_t pid, int pause_us)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (int cpu = 0;; cpu ^= 1) {
+		cpu_set_t set;
+
+		CPU_ZERO(&set);
+		CPU_SET(cpu, &set);
+		if (sched_setaffinity(pid, sizeof(set), &set))
+			_exit(0);
+		if (pause_us)
+			usleep(pause_us);
+	}
+}
+
+/* A process that moves this one. */
+static void have_moved(int pause_us)
+{
+	pid_t self = getpid();
+
+	if (!fork())
+		move(self, pause_us);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc == 3 && !strcmp(argv[1], "getppid")) {
+		have_moved(0);
+		for (int n = atoi(argv[2]); n > 0; n--)
+			getppid();
+		return 0;
+	}
 	if (argc < 4)
 		return 2;
 	if (!strcmp(argv[1], "-"))
 		return receive(atoi(argv[2]), atoi(argv[3]));
-	int six = !!strchr(argv[1], ':'), family = six ? AF_INET6 : AF_INET, sent = 0, alike = argc > 7, s = -1, length = atoi(argv[5]);
+	char **how = argv + (argc > 7 ? 7 : argc);
+	int six = !!strchr(argv[1], ':'), family = six ? AF_INET6 : AF_INET, sent = 0, alike = is(how, "alike"), sized = is(how, "sized"), s = -1, length = atoi(argv[5]);
 	struct sockaddr_in6 to6 = { .sin6_family = AF_INET6, .sin6_port = htons(atoi(argv[2])) }, own6 = { .sin6_family = AF_INET6 };
 	struct sockaddr_in to4 = { .sin_family = AF_INET, .sin_port = htons(atoi(argv[2])) }, own4 = { .sin_family = AF_INET };
 
 	inet_pton(family, argv[1], six ? (void *)&to6.sin6_addr : (void *)&to4.sin_addr);
 	memset(text, 'x', sizeof(text));
+	if (is(how, "moved"))
+		have_moved(100);
 	for (int n = atoi(argv[3]), end = n + atoi(argv[4]); n < end; n++) {
 		char digits[16];
 
@@ -60,6 +107,7 @@ int main(int argc, char **argv)
 		memcpy(text, digits, 8);
 		if (sendto(s, text, length, 0, six ? (struct sockaddr *)&to6 : (struct sockaddr *)&to4, six ? sizeof(to6) : sizeof(to4)) == length)
 			sent++;
+		length += sized;
 		if (atoi(argv[6]))
 			usleep(atoi(argv[6]));
 	}

@@ -29,7 +29,7 @@ PORT, FIRST = 9000, 20000
 INIT = b"""#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin LD_LIBRARY_PATH=/lib
-mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev
+mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev; mount -t tracefs t /sys/kernel/tracing
 while read m; do [ -n "$m" ] && insmod /m/$m.ko; done < /mods
 ip link set lo up
 echo 0 > /proc/sys/net/ipv6/conf/all/accept_dad; echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad; echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_dad
@@ -38,7 +38,7 @@ cat /proc/sys/kernel/random/boot_id > /boot_id
 echo "talker" "ready"
 while read line; do eval "$line"; echo "end" "of" "command"; done
 """
-MODULES = ["?virtio_pci", "?virtio_net", "8021q", "?nf_tables", "?nft_chain_nat", "?nft_masq", "?nft_nat", "?nft_ct", "?nft_reject_inet", "?nf_conntrack", "?veth", "?dummy"]
+MODULES = ["?virtio_pci", "?virtio_net", "8021q", "?crc32c_generic", "?nf_tables", "?nft_chain_nat", "?nft_masq", "?nft_nat", "?nft_ct", "?nft_reject_inet", "?nf_conntrack", "?veth", "?dummy"]
 
 
 def sh(*argv, ok: bool = True, seconds: float = 60) -> str:
@@ -64,16 +64,19 @@ class Guest(OnConsole):
     READY, PATIENCE = "talker ready", 240
 
     def __init__(self, series: str, name: str, number: int, netns: str, taps: list[str], program: bytes, smp: int = 1, more: str = ""):
+        """With several processors each has a queue of its own in each card."""
         super().__init__(series)
         self.name, self.control = name, f"{self.path}/control"
         try:
             modules = initramfs.Modules(kernel.Kernel(series, "image").tree).load_order(MODULES)
             files = initramfs.Archive()
             files.file("bin/numbers", program, 0o755)
+            files.file("traced.awk", (ROOT / "lab/guest/traced.awk").read_bytes())
             with_libraries(files, "nft")
             (self.path / "initrd").write_bytes(initramfs.build(modules, INIT.replace(b"NUMBER", b"%d" % number), kernel.busybox().read_bytes(), files))
+            queues, mq = (f",queues={smp}", f",mq=on,vectors={2 * smp + 2}") if smp > 1 else ("", "")
             cards = [word for n, tap in enumerate(taps) for word in
-                     ("-netdev", f"tap,id=n{n},ifname={tap},script=no,downscript=no", "-device", f"virtio-net-pci,netdev=n{n},mac=52:54:00:77:{n:02}:{number:02}")]
+                     ("-netdev", f"tap,id=n{n},ifname={tap},script=no,downscript=no{queues}", "-device", f"virtio-net-pci,netdev=n{n},mac=52:54:00:77:{n:02}:{number:02}{mq}")]
             self.boot(["-cpu", "max", "-smp", str(smp), "-qmp", f"unix:{self.control},server=on,wait=off", *self.serial(), *cards], self.path / "initrd",
                       f"net.ifnames=0 tsc=reliable {more}", ("ip", "netns", "exec", netns))
         except BaseException:
@@ -94,7 +97,8 @@ class Guest(OnConsole):
         return [int(line.split()[1]) for line in lines if line.startswith("got ")]
 
     def numbers(self, to: str, first: int, count: int, size: int = 32, gap_us: int = 2000, alike: bool = False, port: int = PORT) -> int:
-        lines = self.ask(f"numbers {to} {port} {first} {count} {size} {gap_us} {'alike' if alike else ''}", 180)
+        # A tap with several queues keeps the order of what one processor sends.
+        lines = self.ask(f"taskset 1 numbers {to} {port} {first} {count} {size} {gap_us} {'alike' if alike else ''}", 180)
         return int(next(line.split()[1] for line in lines if line.startswith("sent")))
 
     def close(self):
@@ -105,8 +109,8 @@ class Guest(OnConsole):
 class World:
     """Namespaces, bridge, taps, two guests, the recorders."""
 
-    def __init__(self, series: str, kpat: str):
-        self.kpat, self.stack = kpat, contextlib.ExitStack()
+    def __init__(self, series: str, kpat: str, smp: int = 1, more: str = ""):
+        self.kpat, self.smp, self.more, self.stack = kpat, smp, more, contextlib.ExitStack()
         self.folder = Path(os.environ.get("KPAT_KEEP_GUEST_HOST") or self.stack.enter_context(tempfile.TemporaryDirectory(prefix="kpat-gh-")))
         self.folder.mkdir(exist_ok=True)
         pid = os.getpid()
@@ -125,7 +129,7 @@ class World:
         h = self.host
         self.ip(h, "link add br0 type bridge stp_state 0 forward_delay 0")
         for tap in ("tap0", "tap1", "tap2"):
-            self.ip(h, f"tuntap add {tap} mode tap vnet_hdr")
+            self.ip(h, f"tuntap add {tap} mode tap vnet_hdr{' multi_queue' if self.smp > 1 else ''}")
         for tap in ("tap0", "tap1"):
             self.ip(h, f"link set {tap} master br0 up")
         self.ip(h, "link set br0 up")
@@ -137,7 +141,7 @@ class World:
         # A guest ends with the thread that started it.
         pool = ThreadPoolExecutor()
         self.stack.callback(pool.shutdown)
-        made = [pool.submit(Guest, series, name, number, h, taps, program.read_bytes()) for name, number, taps in of]
+        made = [pool.submit(Guest, series, name, number, h, taps, program.read_bytes(), self.smp, self.more) for name, number, taps in of]
         for m in made:
             if not m.exception():  # waits
                 self.stack.callback(m.result().close)
@@ -159,7 +163,7 @@ class World:
         # Neighbours are known, so that no packet waits for one.
         for target, ns in ((A, h), (B, h), (AWAY, self.far)):
             sh("ip", "netns", "exec", ns, "ping", "-c", "2", "-i", "0.2", "-W", "5", target)
-        self.a.ask(f"ping -c 1 {B}")
+        self.a.ask(f"ping -c 1 {B}; ping -6 -c 1 fd77::3; ping -6 -c 1 fd77::99")
 
     def ip(self, ns: str, words: str) -> str:
         return sh("ip", "-n", ns, *words.split())
@@ -174,8 +178,9 @@ class World:
     def inside(self, ns: str, *argv, **more) -> subprocess.Popen:
         return subprocess.Popen(["ip", "netns", "exec", ns, *map(str, argv)], **more)
 
-    def numbers(self, ns: str, to: str, first: int, count: int, size: int = 32, gap_us: int = 2000, alike: bool = False, port: int = PORT) -> int:
-        p = self.inside(ns, self.folder / "numbers", to, port, first, count, size, gap_us, *(["alike"] if alike else []), stdout=subprocess.PIPE, text=True)
+    def numbers(self, ns: str, to: str, first: int, count: int, size: int = 32, gap_us: int = 2000, alike: bool = False, port: int = PORT, sized: bool = False) -> int:
+        how = [word for word, on in (("alike", alike), ("sized", sized)) if on]
+        p = self.inside(ns, self.folder / "numbers", to, port, first, count, size, gap_us, *how, stdout=subprocess.PIPE, text=True)
         out, _ = p.communicate(timeout=120)
         return int(out.split()[1])
 
@@ -211,7 +216,8 @@ class World:
                     time.sleep(0.05)
             for g in guests:
                 guest = {"a": self.a, "b": self.b}[g]
-                p = subprocess.Popen([self.kpat, "--json", "guest", "record", guest.qmp, "-f", which, "-o", case.log(g), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                ready = case.folder / f"{g}.ready"
+                p = subprocess.Popen([self.kpat, "--json", "guest", "record", guest.qmp, "-f", which, "-o", case.log(g), "--ready-file", ready, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                 running.append((g, p))
                 words = []
                 for line in p.stderr:
@@ -219,6 +225,10 @@ class World:
                     if "recording:" in line:
                         break
                 assert words and "recording:" in words[-1], words
+                until = time.monotonic() + 20
+                while not ready.exists():
+                    assert time.monotonic() < until and p.poll() is None, "it records, and its file does not say so"
+                    time.sleep(0.01)
             yield case
             time.sleep(0.3)
         finally:
@@ -348,11 +358,11 @@ s.recv(1)"""
 
 
 class GuestHost(unittest.TestCase):
-    SERIES = "7.2"
+    SERIES, SMP = "7.2", 2
 
     @classmethod
     def setUpClass(cls):
-        cls.world = World(cls.SERIES, kpat_for_guests(cls.SERIES, tap=True))
+        cls.world = World(cls.SERIES, kpat_for_guests(cls.SERIES, tap=True), cls.SMP)
 
     @classmethod
     def tearDownClass(cls):
@@ -375,7 +385,8 @@ class GuestHost(unittest.TestCase):
             self.assertEqual(count - refused, send(to, first, count, **how))
             came = guests[at].got() if at in guests else w.got(receiver)
         self.assertEqual([], [x for g in ("a", "b") for x in case.done[g]["losses"]])
-        return case, came
+        # Those with ports of their own go through any of a guest's queues.
+        return case, came if how.get("alike") else sorted(came)
 
     def test_every_datagram_has_its_own_partner(self):
         w = self.world
@@ -391,6 +402,9 @@ class GuestHost(unittest.TestCase):
         # The whole way on one axis, from the first kernel to the last.
         whole = case.kpat("packet", in_order(case, "a")[5], case.both, "--device", "a", "--follow")
         self.assertEqual((["a", "host", "b"], 2), ([p["device"] for p in whole["packets"]], len(whole["crossings"])))
+        functions = [{c["function"] for c in p["calls"]} for p in whole["packets"]]
+        host = whole["packets"][1]["packet"]
+        self.assertEqual((True, "tap0", "tap1", True), ("__dev_queue_xmit" in functions[0], host["in_interface"], host["out_interface"], "__udp_enqueue_schedule_skb" in functions[2]), functions)
         began = [p["way_ns"] for p in whole["packets"]]
         bound = max(c["flight_bound_ns"] for c in whole["crossings"])
         self.assertTrue(began[0] == 0 and began[1] > -bound and began[2] > began[1] - bound, (began, bound))
@@ -555,11 +569,15 @@ class GuestHost(unittest.TestCase):
         self.assertEqual(({("a", "host"): 150, ("host", "b"): 150}, []), (dict(pairs), wrong))
         with w.recorded("icmp", "icmp or arp or icmp6") as case:
             w.a.ask(f"arp -d {HOST}; ping -c 20 -A {HOST}; ping -c 20 -A {B}; ping -6 -c 20 -A fd77::3", 120)
-        frames = case.frames("tap0", "arp.opcode", "icmp.type", "icmpv6.type")
-        found = Counter((a, b) for a, _, b, _, _ in case.crossings())
+        # Whoever has a new address asks for routers, whenever that is.
+        frames = [f for f in case.frames("tap0", "arp.opcode", "icmp.type", "icmpv6.type") if f[2] != "133"]
+        found = Counter((a, b) for a, p, b, _, _ in case.crossings() if p["icmp_type"] != 133)
         say(f"{'echoes, ARP and neighbour discovery':<44} frames of tap0 {len(frames)}  {case.report['received']}  {dict(found)}")
-        self.assertEqual(len(frames), found["a", "host"] + found["host", "a"])
-        self.assertEqual((0, 0), (case.report["received"]["unmatched"], case.report["received"]["ambiguous"]))
+        # What has no number, and was taken up late by a guest that had no processor, is counted and not joined.
+        late = case.report["received"]["ambiguous"]
+        # Some may ask for routers just before another kernel's recording begins.
+        self.assertLessEqual(case.report["received"]["unmatched"], 2)
+        self.assertTrue(0 <= len(frames) - found["a", "host"] - found["host", "a"] <= late <= 3, (len(frames), found, late))
         what = lambda p: tuple(p[k] for k in ("protocol", "arp_op", "icmp_type", "icmp_id", "icmp_seq", "src_addr", "dst_addr", "len_bytes"))
         self.assertEqual([], [(what(p), what(q)) for _, p, _, q, _ in case.crossings() if what(p) != what(q)])
 
@@ -613,7 +631,7 @@ class GuestHost(unittest.TestCase):
         with w.recorded("anew", f"udp port {PORT}") as case:
             w.b.listen()
             w.a.numbers(B, 0, N)
-            self.assertEqual(list(range(N)), w.b.got())
+            self.assertEqual(list(range(N)), sorted(w.b.got()))
             monitor(w.b.control, "system_reset")
             w.a.numbers(B, N, N)
             w.b.until(lambda line: line.endswith(w.b.READY), w.b.PATIENCE)
@@ -634,6 +652,10 @@ class GuestHost(unittest.TestCase):
         finally:
             w.a.ask("touch /tmp/enough; sleep 0.3; rm /tmp/enough")
         self.assertEqual({(0, ""): 40}, dict(said))
+
+
+class GuestHostOne(GuestHost):
+    SMP = 1
 
 
 class GuestHost61(GuestHost):

@@ -194,7 +194,13 @@ fn again<T>(mut read: impl FnMut(usize) -> Result<T>) -> Result<T> {
     const TRIES: usize = 3;
     for before in 0..TRIES {
         match read(before) {
-            Err(Error::Unsupported(_) | Error::NotMapped(_) | Error::NotRam(_) | Error::Damaged { .. }) => {}
+            Err(
+                Error::Unsupported(_)
+                | Error::NoKernel(_)
+                | Error::NotMapped(_)
+                | Error::NotRam(_)
+                | Error::Damaged { .. },
+            ) => {}
             done => return done,
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use kpat_guest::mailbox::code::{Place, Shared, shared};
-use kpat_guest::mailbox::host::{Answer, Host, Read};
+use kpat_guest::mailbox::host::{Answer, Entry, Host, Read};
 use kpat_guest::mailbox::layout::*;
 use kpat_guest::mailbox::region::Region;
 use kpat_guest::mailbox::stub::{Maker, Returns, Stub};
@@ -383,6 +383,31 @@ fn entries_have_numbers_fields_and_texts_and_none_is_lost() {
     host.entries(|_| n += 1);
     assert_eq!(n + host.counts(1).lost, CALLS);
     assert_eq!((host.damaged, host.counts(1).hits), (0, n));
+}
+
+/// As where a guest is reset: processors were in the midst of entries, and no more is written.
+#[test]
+fn what_is_behind_an_entry_that_was_never_finished_is_read_when_the_guest_is_over() {
+    let mut b = Bench::new(10);
+    let (at, f) = b.function(SUM);
+    let items = vec![Item::Value(Value::argument(1).unwrap())];
+    b.probe(1, at, &[], Act::Record(items.clone()), true);
+    let word = [0u64; 2];
+    for n in 0..10 {
+        assert_eq!(f(word.as_ptr() as u64, n), word.as_ptr() as u64 + n * 2 + 7);
+    }
+    // The third, the sixth with the seventh, and the last. Each has two cells.
+    for n in [2, 5, 6, 9] {
+        b.region.set64(RING + 2 * n * CELL + EN_SEQUENCE, 0);
+    }
+    let mut host = Host::new(b.region.clone());
+    let mut seen = Vec::new();
+    let mut see = |e: Entry| {
+        let Read::Number(n) = e.values(&items)[0] else { panic!("{e:?}") };
+        seen.push(n);
+    };
+    assert_eq!((host.entries(&mut see), host.rest(&mut see), host.rest(&mut see)), (2, 4, 0));
+    assert_eq!((seen, host.damaged), (vec![0, 1, 3, 4, 7, 8], 3));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use anyhow::bail;
 use std::path::PathBuf;
 
 /// By what a shell knows that a command was ended by Ctrl-C.
-const INTERRUPTED: i32 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 /// From here on SIGINT and SIGTERM remove what is half made at this path, and end the program. To be called before any
 /// thread is made.
@@ -30,7 +30,7 @@ pub fn leave_nothing(half_made: PathBuf) -> anyhow::Result<()> {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         crate::output::say_last("interrupted; partial results were removed");
-        std::process::exit(INTERRUPTED);
+        std::process::exit(INTERRUPTED.into());
     })?;
     Ok(())
 }

@@ -18,6 +18,8 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("kpat guest", "needs a guest: the lab has them"),
     ("kpat packet 60 ", "needs a guest's log: lab/tests/guest_record.py"),
     ("kpat integrate g.kbl host.kbl", "needs logs of a guest and its host: lab/tests/guest_record.py"),
+    ("kpat integrate web1.kbl db1.kbl", "needs logs of guests and their host: lab/tests/guest_host.py"),
+    ("kpat packet 6 all.kpat", "needs logs of guests and their host: lab/tests/guest_host.py"),
     ("kpat record", "records from the running kernel: lab and journeys do"),
     ("kpat doctor", "loads programs into the running kernel: the lab does"),
     ("kpat view", "serves until it is ended: ui/journeys"),

@@ -306,8 +306,18 @@ fn open(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
 /// The same in place, without the host's clock; on to `full` where there was no room.
 pub(super) fn reserve(a: &mut CodeAssembler, place: &Place, full: CodeLabel) -> Result<(), IcedError> {
     let at = |offset: usize| place.base + offset as u64;
-    let mut room = a.create_label();
+    let (mut moment, mut room) = (a.create_label(), a.create_label());
+    let kernel = place.kernel.as_ref();
+    // The thread may be moved to another processor at any instruction: the counter and the processor are of one moment.
+    a.set_label(&mut moment)?;
+    if let Some(cpu) = kernel.and_then(|k| k.cpu) {
+        a.mov(r10d, dword_ptr(cpu).gs())?;
+    }
     a.rdtsc()?;
+    if let Some(cpu) = kernel.and_then(|k| k.cpu) {
+        a.cmp(r10d, dword_ptr(cpu).gs())?;
+        a.jne(moment)?;
+    }
     a.shl(rdx, 32)?;
     a.or(rdx, rax)?;
     a.mov(rax, qword_ptr(at(RING_HEAD)))?;
@@ -328,7 +338,6 @@ pub(super) fn reserve(a: &mut CodeAssembler, place: &Place, full: CodeLabel) -> 
     a.mov(dword_ptr(rcx + EN_PROBE), r9d)?;
     a.mov(dword_ptr(rcx + EN_CELLS), eax)?;
     a.mov(rdx, rcx)?;
-    let kernel = place.kernel.as_ref();
     if let Some(task) = kernel.and_then(|k| k.task) {
         a.mov(rcx, qword_ptr(task.current).gs())?;
         a.mov(qword_ptr(rdx + EN_TASK), rcx)?;
@@ -341,11 +350,12 @@ pub(super) fn reserve(a: &mut CodeAssembler, place: &Place, full: CodeLabel) -> 
             a.mov(qword_ptr(rdx + EN_COMM + half), rax)?;
         }
     }
-    for (to, from) in [(EN_CPU, kernel.and_then(|k| k.cpu)), (EN_CONTEXT, kernel.and_then(|k| k.contexts))] {
-        if let Some(from) = from {
-            a.mov(eax, dword_ptr(from).gs())?;
-            a.mov(dword_ptr(rdx + to), eax)?;
-        }
+    if kernel.is_some_and(|k| k.cpu.is_some()) {
+        a.mov(dword_ptr(rdx + EN_CPU), r10d)?;
+    }
+    if let Some(contexts) = kernel.and_then(|k| k.contexts) {
+        a.mov(eax, dword_ptr(contexts).gs())?;
+        a.mov(dword_ptr(rdx + EN_CONTEXT), eax)?;
     }
     Ok(())
 }

@@ -63,9 +63,7 @@ impl Installed {
     /// Brings the memory into the guest. What an earlier tool left is undone first.
     pub fn new(guest: Arc<Guest>) -> Result<(Installed, Recovered)> {
         if !runs(&guest)? {
-            return Err(Error::Unsupported(
-                "the guest is stopped: probes can be put into it when it runs".into(),
-            ));
+            return Err(Error::Stopped);
         }
         let (mut journal, mut left) = Journal::open(guest.pid())?;
         let mut recovered = Recovered::default();

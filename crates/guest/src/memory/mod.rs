@@ -242,7 +242,7 @@ fn kernel_space(ram: &Ram, r: &Registers) -> Result<(Space, bool, Top)> {
         Ok(half)
     };
     let Some(idt) = place(own) else {
-        return Err(Error::Unsupported("the guest has no kernel yet, or none that is known here".into()));
+        return Err(Error::NoKernel("its processor has no interrupt table".into()));
     };
     let other = Space { root: own.root ^ 0x1000, ..own };
     let ours = half(own)?;

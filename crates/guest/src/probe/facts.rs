@@ -73,6 +73,15 @@ pub fn has_sahf(guest: &Guest, names: &dyn Names) -> bool {
     at().and_then(|at| guest.memory().u32_at(at + 4 * 6).ok()).is_some_and(|word| word & 1 != 0)
 }
 
+/// `SYSTEM_RUNNING` of include/linux/kernel.h, the same from 6.1 to 7.2.
+const RUNNING: u32 = 3;
+
+/// The kernel has not come to running processes: until then it writes its own code (alternatives, its tracer's calls), and frees parts of it.
+pub fn is_starting(guest: &Guest, names: &dyn Names) -> bool {
+    let state = names.address("system_state").and_then(|at| guest.memory().u32_at(at).ok());
+    state.is_some_and(|state| state < RUNNING)
+}
+
 /// Of the guest's time stamp counter.
 pub fn ticks_per_second(guest: &Guest, names: &dyn Names) -> f64 {
     let khz = names.address("tsc_khz").and_then(|a| guest.memory().u32_at(a).ok()).unwrap_or(0);

@@ -215,8 +215,11 @@ impl<'h> Probes<'h> {
         Probes::new(guest, names, Patience::default())
     }
 
-    /// The same with names from elsewhere.
+    /// The same with names from elsewhere. A kernel that is starting is refused.
     pub fn new(guest: Arc<Guest>, names: Arc<dyn Names>, patience: Patience) -> Result<Probes<'h>> {
+        if facts::is_starting(&guest, names.as_ref()) {
+            return Err(Error::Starting);
+        }
         let (installed, recovered) = Installed::new(guest.clone())?;
         let place = Place {
             base: installed.base,

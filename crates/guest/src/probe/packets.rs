@@ -93,7 +93,7 @@ impl<'h> Probes<'h> {
         self.installed.region.set32(CONTROLS + id % PROBES * CONTROL + ENABLED, RETURNS_ONLY);
     }
 
-    /// Entries of the ring that no code of ours wrote.
+    /// Entries of the ring that no code of ours wrote, or that it did not finish before the guest was over.
     pub fn damaged(&self) -> u64 {
         self.host.damaged + self.hits.as_ref().map_or(0, |h| h.damaged)
     }

@@ -3,7 +3,7 @@
 use super::apart::Apart;
 use super::*;
 use crate::life::Life;
-use crate::mailbox::host::{Answer, Taken};
+use crate::mailbox::host::{Answer, Entry, Taken};
 use crate::mailbox::returns::free_ended;
 
 /// How often the guest's end is looked for.
@@ -104,8 +104,13 @@ pub fn run_all<'h>(all: &mut [&mut Probes<'h>], until: Option<Instant>) -> Resul
         }
     };
     // What the others have in their rings was before that.
-    for probes in all.iter_mut() {
-        probes.entries();
+    for (n, probes) in all.iter_mut().enumerate() {
+        let over = n == first.0 && !matches!(first.1, Ended::Stopped | Ended::Time);
+        if over {
+            probes.rest();
+        } else {
+            probes.entries();
+        }
     }
     Ok(first)
 }
@@ -287,11 +292,20 @@ impl<'h> Probes<'h> {
 
     /// Hands on what was recorded.
     fn entries(&mut self) -> usize {
-        let (probes, hits) = (&mut self.probes, &mut self.hits);
-        if hits.is_some() {
+        if self.hits.is_some() {
             self.installed.region.set64(HOST_NOW, packets::host_now());
         }
-        self.host.entries(|entry| {
+        self.hand_on(false)
+    }
+
+    /// The same of a guest that is over: nothing more comes.
+    fn rest(&mut self) -> usize {
+        self.hand_on(true)
+    }
+
+    fn hand_on(&mut self, over: bool) -> usize {
+        let (probes, hits) = (&mut self.probes, &mut self.hits);
+        let each = |entry: Entry| {
             let Some(probe) = probes.get_mut(entry.probe) else { return };
             if let (Does::Packets, Some(hits)) = (&probe.does, &mut *hits) {
                 return hits.take(&entry);
@@ -308,6 +322,7 @@ impl<'h> Probes<'h> {
                     values,
                 });
             }
-        })
+        };
+        if over { self.host.rest(each) } else { self.host.entries(each) }
     }
 }

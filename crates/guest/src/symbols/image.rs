@@ -57,7 +57,7 @@ fn level_two(memory: &Memory, space: Space, virt: u64) -> Result<u64> {
         memory.read_physical(Space::entry(table, level, virt), &mut entry)?;
         let entry = u64::from_le_bytes(entry);
         if entry & PRESENT == 0 || entry & LARGE != 0 {
-            return Err(Error::Unsupported("the guest's kernel is not mapped as Linux maps itself".into()));
+            return Err(Error::NoKernel("what runs there is not mapped as Linux maps itself".into()));
         }
         table = entry & ADDRESS;
     }

@@ -5,16 +5,17 @@ use crate::output::{Output, usage};
 use crate::probes::level;
 use crate::record::seconds_or_duration;
 use crate::render::{count, plural};
-use crate::signals::Signals;
-use anyhow::bail;
+use crate::signals::{INTERRUPTED, Signals};
+use anyhow::{Context, bail};
+use kpat_guest::Guest;
 use kpat_guestlog::{Options, Recording};
 use kpat_probe::profile::{Detail, Selection};
 use kpat_text::duration;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 #[derive(clap::Args)]
@@ -43,6 +44,12 @@ pub struct Args {
     /// Functions to leave out (glob; may be repeated)
     #[arg(long, value_name = "GLOB")]
     remove: Vec<String>,
+    /// Wait so long at most for a guest that has not started yet, or is starting: until its kernel runs processes
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_duration)]
+    wait: Option<i64>,
+    /// Create this file when the probes are in the guest
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
     /// Stop after this time (10s, 500ms, 2m; a number without unit is in seconds)
     #[arg(long = "for", value_name = "TIME", value_parser = seconds_or_duration)]
     duration_ns: Option<i64>,
@@ -67,8 +74,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         ..Selection::default()
     };
     selection.check().map_err(|e| usage(e.to_string()))?;
-    let signals = Signals::block()?;
-    let guest = Arc::new(args.which.attach()?);
+    let interrupt = Interrupt::begin()?;
     let options = Options {
         output: args.output.clone(),
         filter: args.filter.clone(),
@@ -76,12 +82,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         compress: args.compress,
         command: vec!["kpat guest record".into()],
     };
-    let mut recording = Recording::start(guest, &options)?;
-    let stop = recording.stopper();
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        signals.wait();
-        stop.store(true, Ordering::Relaxed);
-    })?;
+    let began = Instant::now();
+    let Some(mut recording) = start(args, &options, &interrupt, out)? else {
+        out.say("interrupted while it waited: nothing was recorded");
+        return Ok(ExitCode::from(INTERRUPTED));
+    };
+    let waited = began.elapsed();
+    interrupt.stops(recording.stopper());
     let (functions, left_out) = recording.functions();
     let (source, within_ns) = recording.clock();
     let off = if within_ns == 0 {
@@ -97,6 +104,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         "recording: {}{left}; the guest's clock is {source}{off}",
         plural(functions as u64, "function")
     ));
+    if let Some(path) = &args.ready_file {
+        std::fs::write(path, format!("{}\n", std::process::id()))
+            .with_context(|| format!("cannot create {}", path.display()))?;
+    }
     let until = args.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns.max(0) as u64));
     let ended = recording.run(until)?;
     let done = recording.finish(ended)?;
@@ -109,6 +120,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             "functions": functions,
             "left_out": left_out,
             "clock": {"source": source, "within_ns": within_ns, "host_bound_ns": done.bound_ns},
+            "waited_ns": args.wait.map(|_| u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX)),
             "ended": done.ended.name(),
             "unloaded_modules": done.unloaded,
             "losses": done.losses.iter().map(|l| json!({"cause": l.cause, "count": l.count})).collect::<Vec<_>>(),
@@ -133,4 +145,84 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.say(rest);
     }
     Ok(out.ended(!done.losses.is_empty()))
+}
+
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// With `--wait` again and again while the guest may be starting; `None`: interrupted meanwhile.
+fn start(
+    args: &Args,
+    options: &Options,
+    interrupt: &Interrupt,
+    out: &Output,
+) -> anyhow::Result<Option<Recording<'static>>> {
+    let patience = args.wait.map(|ns| Duration::from_nanos(ns.max(0) as u64));
+    let began = Instant::now();
+    let mut said = false;
+    loop {
+        let guest = Guest::attach(&args.which.target()).map_err(kpat_guestlog::Error::from);
+        let e = match guest.and_then(|guest| Recording::start(Arc::new(guest), options)) {
+            Ok(recording) => return Ok(Some(recording)),
+            Err(e) => e,
+        };
+        let passes = matches!(&e, kpat_guestlog::Error::Guest(e) if e.passes());
+        match patience {
+            None if passes => {
+                bail!("{e}; if the guest is starting, --wait 60 waits for it");
+            }
+            Some(patience) if passes && began.elapsed() < patience => {}
+            Some(_) if passes => {
+                let so_long = duration(args.wait.unwrap_or(0));
+                bail!("{e}; so it was for the {so_long} of --wait");
+            }
+            _ => return Err(e.into()),
+        }
+        if !std::mem::replace(&mut said, true) {
+            out.say(&format!("waiting for the guest: {e}"));
+        }
+        std::thread::sleep(AGAIN);
+        if interrupt.came() {
+            return Ok(None);
+        }
+    }
+}
+
+/// What a signal stops: the waiting, and the recording once there is one.
+#[derive(Clone, Default)]
+struct Interrupt {
+    came: Arc<AtomicBool>,
+    stops: Arc<OnceLock<Arc<AtomicBool>>>,
+}
+
+impl Interrupt {
+    fn begin() -> anyhow::Result<Interrupt> {
+        let signals = Signals::block()?;
+        let interrupt = Interrupt::default();
+        let own = interrupt.clone();
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            signals.wait();
+            own.came.store(true, Ordering::SeqCst);
+            own.stop();
+        })?;
+        Ok(interrupt)
+    }
+
+    fn came(&self) -> bool {
+        self.came.load(Ordering::SeqCst)
+    }
+
+    fn stop(&self) {
+        if let Some(stop) = self.stops.get() {
+            stop.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// From here on this, too, if the signal came before.
+    fn stops(&self, recording: Arc<AtomicBool>) {
+        let _ = self.stops.set(recording);
+        if self.came() {
+            self.stop();
+        }
+    }
 }
