@@ -7,7 +7,6 @@
 #define KPAT_PIPES_H
 
 #include "queues.bpf.h"
-#include "descriptors.bpf.h"
 
 #define MSG_COPY 040000 /* msgrcv(): it stays in the queue */
 
@@ -17,10 +16,13 @@ static __always_inline void unix_begins(struct account *a, struct file___open *f
 
 	if (!sk)
 		return;
-	if (BPF_CORE_READ((struct sock___profile *)sk, __sk_common.skc_family) == AF_UNIX)
+	if (BPF_CORE_READ((struct sock___profile *)sk, __sk_common.skc_family) == AF_UNIX) {
+		if (hands_on(a))
+			unix_rings(a, (u64)sk);
 		sent(a, (u64)sk);
-	else
+	} else {
 		a->not_unix = who;
+	}
 }
 
 /* Its address may have been another's, and each file system has numbers of its own. */
@@ -45,6 +47,8 @@ __noinline int writing_begins(u64 number, u32 also_pipes)
 	kind = inode ? BPF_CORE_READ(inode, i_mode) & S_IFMT : 0;
 	if (kind == S_IFSOCK)
 		unix_begins(a, file, who);
+	else if ((!kind || kind == S_IFREG) && hands_on(a))
+		eventfd_rings(a, file);
 	return kind == S_IFIFO && also_pipes ? writes_to(pipe_number(inode)) : 0;
 }
 
@@ -59,9 +63,15 @@ __noinline int pipe_taken(u64 number, long bytes)
 {
 	struct inode___pipe *inode = inode_of(file_of(number), S_IFIFO);
 	struct pipe_inode_info___kpat *info;
+	struct account *a = this_account();
+	u64 event;
 
-	if (!inode)
-		return 0;
+	if (!inode) {
+		if (bytes != 8 || !a || !state_is(bpf_get_current_pid_tgid() >> 32, HANDS))
+			return 0;
+		event = eventfd_of(file_of(number));
+		return event ? rung(a, bell_of(event)) : 0;
+	}
 	info = BPF_CORE_READ(inode, i_pipe);
 	return taken_from(pipe_number(inode), bytes, info && BPF_CORE_READ(info, head) == BPF_CORE_READ(info, tail));
 }
@@ -202,6 +212,19 @@ int work_sys_enter(u64 *ctx)
 	case SYS_MQ_TIMEDRECEIVE:
 		a->by_number = 1;
 		return 0;
+	case SYS_EPOLL_PWAIT:
+	case SYS_EPOLL_PWAIT2:
+	case SYS_PPOLL:
+	case SYS_PSELECT6:
+#ifdef SYS_EPOLL_WAIT /* newer processors have none of these */
+	case SYS_EPOLL_WAIT:
+	case SYS_POLL:
+	case SYS_SELECT:
+#endif
+		a->by_number = state_is(bpf_get_current_pid_tgid() >> 32, HANDS) != 0;
+		return 0;
+	case SYS_EXIT:
+		return a->handed ? thread_ends(a) : 0;
 	case SYS_FUTEX:
 		if (!hands_on(a) && !state_is(bpf_get_current_pid_tgid() >> 32, HANDS))
 			return 0;
@@ -260,6 +283,20 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 	case SYS_ACCEPT:
 	case SYS_ACCEPT4:
 		return result > 0 ? accepted(system_call_arg(regs, 0), result) : 0;
+	case SYS_EPOLL_PWAIT:
+	case SYS_EPOLL_PWAIT2:
+#ifdef SYS_EPOLL_WAIT
+	case SYS_EPOLL_WAIT:
+#endif
+		return events_end(a, regs, result, BY_EPOLL);
+#ifdef SYS_POLL
+	case SYS_POLL:
+		return events_end(a, regs, result, BY_POLL);
+	case SYS_SELECT:
+#endif
+	case SYS_PPOLL:
+	case SYS_PSELECT6:
+		return events_end(a, regs, result, BY_SELECT);
 	case SYS_FUTEX:
 		return futex_ends(a, regs, result);
 	case SYS_READ:
