@@ -62,12 +62,13 @@ static __always_inline bool hands_on(struct account *a)
 }
 
 /* From now on; see struct handed. */
-static __always_inline void is_handed(u32 pid, u64 at, u64 key, u64 woken_for)
+static __noinline int is_handed(u32 pid, u64 at, u64 key, u64 woken_for)
 {
 	struct handed h = { .place = at, .key = key, .woken_for = woken_for, .began = bpf_ktime_get_boot_ns() };
 
 	bpf_map_update_elem(&handed_tasks, &pid, &h, BPF_ANY);
 	keep_state(pid, HANDED);
+	return 0;
 }
 
 /* The client that the task works for; 0: none. */

@@ -81,7 +81,8 @@ static __always_inline void serve_client(struct account *a, u64 client, u32 purp
 
 	if (!(state & SERVER))
 		keep_state(process, SERVER);
-	if (a->serving && a->victim != KP_OTHERS && serves_client(a) && (a->since & TELLS || (a->serving != client && !(a->since & WROTE))))
+	/* who never took an answer may be none that asks */
+	if (a->serving && a->victim != KP_OTHERS && serves_client(a) && (a->since & TELLS || (a->serving != client && a->serving_for != KP_FOR_ASKER && !(a->since & WROTE))))
 		takes_another(a, client, purpose);
 	if (state & HANDS)
 		asks(process, client);

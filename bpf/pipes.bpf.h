@@ -132,13 +132,12 @@ static __noinline int queue_used(u64 call, struct pt_regs *regs, long result)
 	return taken_from(key, 1, false);
 }
 
-/* A task has taken bytes of a socket by splice(), which no tracepoint shows. */
-__noinline int socket_spliced(u64 number, long bytes)
+/* A task has taken bytes of a socket by splice(), which no tracepoint shows. True: of a connection or datagrams, see spliced_of_peer(). */
+__noinline int socket_spliced(u64 number)
 {
 	struct account *a = this_account();
 	struct file___open *file = file_of(number);
 	struct sock *sk;
-	u64 cookie;
 	u16 family;
 
 	if (!a || !inode_of(file, S_IFSOCK))
@@ -150,11 +149,22 @@ __noinline int socket_spliced(u64 number, long bytes)
 	if (family == AF_UNIX) {
 		took_of_unix(a, (u64)BPF_CORE_READ((struct unix_sock___bound *)sk, peer), (u64)sk);
 	} else if (family == AF_INET || family == AF_INET6) {
-		cookie = BPF_CORE_READ((struct sock___cookie *)sk, __sk_common.skc_cookie.counter);
-		if (cookie && use(a, cookie, KP_USE_READ, bytes))
-			connected((u64)sk, cookie);
-		took_of_peer(a, (u64)sk, cookie);
+		return 1;
 	}
+	return 0;
+}
+
+/* The same of one whose other end may be on another host. Apart, for the stack's sake. */
+static __noinline int spliced_of_peer(struct account *a, u64 number, long bytes)
+{
+	u64 cookie, sk = (u64)sock_of(file_of(number));
+
+	if (!a || !sk)
+		return 0;
+	cookie = BPF_CORE_READ((struct sock___cookie *)sk, __sk_common.skc_cookie.counter);
+	if (cookie && use(a, cookie, KP_USE_READ, bytes))
+		connected(sk, cookie);
+	took_of_peer(a, sk, cookie);
 	return 0;
 }
 
@@ -278,7 +288,8 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 		pipe_written(system_call_arg(regs, 2), result);
 		if (result <= 0)
 			return 0;
-		socket_spliced(system_call_arg(regs, 0), result);
+		if (socket_spliced(system_call_arg(regs, 0)))
+			return spliced_of_peer(a, system_call_arg(regs, 0), result);
 		return pipe_taken(system_call_arg(regs, 0), result);
 	case SYS_ACCEPT:
 	case SYS_ACCEPT4:
