@@ -339,6 +339,7 @@ static __always_inline int hears(struct account *a, u64 key)
 	return 0;
 }
 
+#define OFTEN 6 /* once in so many: then order tells nothing, and below that it is unsure from RARELY on */
 #define LOOKED_AT 4 /* parcels: threads that ring at the same time may overtake each other */
 
 /* Which parcel is it that the client is answered for? MISSING: none. `ask`: when it asked, 0: not known. Above: it is sure. */
@@ -388,7 +389,9 @@ static __always_inline void answers_parcel(struct account *a, struct handed *h, 
 	if (!p)
 		return;
 	b->used++;
-	if (b->silent * RARELY <= b->used || p->woken_for == client)
+	if (p->woken_for != client && b->silent * RARELY > b->used)
+		n &= ~SURE;
+	if (p->woken_for == client || b->silent * OFTEN <= b->used)
 		charge_parts(a, p->ns, client, purpose | (n & SURE ? 0 : UNSURE));
 	bpf_map_delete_elem(&parcels, &key);
 	if (b->out != (n & ~SURE)) {
