@@ -133,10 +133,10 @@ if role == "server":
     # What a program prints for who started it is no request.
     subprocess.run(["echo", "x"], stdout=subprocess.PIPE)
     burn(0.01)
+    main, before = os.getpid(), time.process_time_ns()
     begin = server()
     next(begin)
-    main, before = os.getpid(), time.process_time_ns()
-    print("ready", main, flush=True)
+    print("ready", os.getpid(), flush=True)
     next(begin)
 else:
     children = []
