@@ -38,6 +38,9 @@ struct bell {
 	u64 ahead; /* those behind them, too, that overtook others */
 	u64 used; /* for so many there was an answer, */
 	u64 silent; /* and for so many not */
+	u64 woke; /* when the loop slept last, boot time */
+	u64 missed; /* so many clients were answered since who asked before that, and nothing lay here: their work's thread may ring only now, or never where others rang before */
+	u64 owed; /* the same before it slept last */
 };
 
 /* By process and epoll, eventfd or socket. */
@@ -299,7 +302,7 @@ static __noinline int unix_rings(struct account *a, u64 sk)
 static __always_inline int slept(struct account *a, struct handed *h)
 {
 	struct bell *b;
-	u64 key;
+	u64 key, silent, known;
 
 	if (!a || !h)
 		return 0;
@@ -309,12 +312,16 @@ static __always_inline int slept(struct account *a, struct handed *h)
 	b = key ? bpf_map_lookup_elem(&bells, &key) : NULL;
 	if (b) {
 		if (b->out < b->before) {
-			if (b->before - b->out > b->ahead)
-				b->silent += b->before - b->out - b->ahead;
+			silent = b->before - b->out;
+			known = b->ahead + b->missed + b->owed;
+			b->silent += silent > known ? silent - known : 0;
 			b->out = b->before;
 			b->ahead = 0;
 		}
+		b->owed = b->missed;
 		b->before = b->heard;
+		b->missed = 0;
+		b->woke = a->last;
 	}
 	return 0;
 }
@@ -382,14 +389,17 @@ static __always_inline void answers_parcel(struct account *a, struct handed *h, 
 	key = h->bell;
 	b = key ? bpf_map_lookup_elem(&bells, &key) : NULL;
 	n = b ? parcel_for(b, key, client, ask) : MISSING;
-	if (n == MISSING)
+	if (n == MISSING) {
+		if (b && ask && ask < b->woke)
+			b->missed++;
 		return;
+	}
 	key = mixed(key, n & ~SURE);
 	p = bpf_map_lookup_elem(&parcels, &key);
 	if (!p)
 		return;
 	b->used++;
-	if (p->woken_for != client && b->silent * RARELY > b->used)
+	if (p->woken_for != client && (b->silent * RARELY > b->used || b->missed || b->owed))
 		n &= ~SURE;
 	if (p->woken_for == client || b->silent * OFTEN <= b->used)
 		charge_parts(a, p->ns, client, purpose | (n & SURE ? 0 : UNSURE));
