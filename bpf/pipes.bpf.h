@@ -17,7 +17,7 @@ static __always_inline void unix_begins(struct account *a, struct file___open *f
 	if (!sk)
 		return;
 	if (BPF_CORE_READ((struct sock___profile *)sk, __sk_common.skc_family) == AF_UNIX) {
-		if (hands_on(a))
+		if (a->handed || (hands_on(a) && state_is(who >> 32, HANDS)))
 			unix_rings(a, (u64)sk);
 		sent(a, (u64)sk);
 	} else {

@@ -108,7 +108,8 @@ class Loops(profile.Recorded):
         x, got, spent, besides = self.served("results")
         for c, truth in zip(got, spent):
             self.assertLess(c["ns"] - c["unsure_ns"], 1.1 * truth + 0.6 * besides + 0.01e9, "another's, and it is not said")
-        self.assertGreater(x["handed_ns"], 0.7 * sum(spent), "hardly anything is told")
+        # One that finds the result there did not wait: of that nothing is known.
+        self.assertLess(x["handed_for_none_ns"], 0.9 * sum(spent), "hardly anything is told")
 
 
 if __name__ == "__main__":
