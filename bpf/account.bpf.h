@@ -161,7 +161,8 @@ struct account {
 	u32 datagram_port;
 	u32 datagram_pid;
 	u64 datagram_socket;
-	u64 handed; /* the task that runs is among handed_tasks */
+	u32 handed; /* the task that runs is among handed_tasks */
+	u32 since; /* the message was taken of whom it serves: TELLS, WROTE */
 	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
 	u32 summing; /* a program adds to one of the sums below: what interrupts it adds to the tables */
 	struct owner owner[OWNERS];
@@ -183,8 +184,11 @@ struct {
 /* Whom a task works for, while it is off the CPU. */
 struct served {
 	u64 process;
-	u64 purpose;
+	u32 purpose;
+	u32 since;
 };
+#define WROTE 1 /* it has written to a socket since */
+#define TELLS 2 /* it takes other clients' requests before it answers the first: its answers tell whom it worked for */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);

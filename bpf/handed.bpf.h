@@ -17,7 +17,10 @@ struct handed {
 	u64 key; /* the same among places */
 	u64 woken_for; /* who woke or started it worked for this client, or NOT_SAID; 0: that was not seen */
 	u64 client; /* whom it answered last, since it waited there; 0: nobody */
-	u64 purpose; /* KP_FOR_HANDED or KP_FOR_HANDED_REMOTE */
+	u64 began; /* boot time since when it does what is nobody's yet */
+	u64 bell; /* where it was told last that others had done work (bells.bpf.h); 0: nowhere */
+	u32 purpose; /* KP_FOR_HANDED or KP_FOR_HANDED_REMOTE */
+	u32 muddled; /* since `began` it wrote to others than clients */
 };
 
 #define NOT_SAID (~0ULL) /* who woke it was handed work itself */
@@ -59,12 +62,13 @@ static __always_inline bool hands_on(struct account *a)
 }
 
 /* From now on; see struct handed. */
-static __always_inline void is_handed(u32 pid, u64 at, u64 key, u64 woken_for)
+static __noinline int is_handed(u32 pid, u64 at, u64 key, u64 woken_for)
 {
-	struct handed h = { .place = at, .key = key, .woken_for = woken_for };
+	struct handed h = { .place = at, .key = key, .woken_for = woken_for, .began = bpf_ktime_get_boot_ns() };
 
 	bpf_map_update_elem(&handed_tasks, &pid, &h, BPF_ANY);
 	keep_state(pid, HANDED);
+	return 0;
 }
 
 /* The client that the task works for; 0: none. */
@@ -77,6 +81,12 @@ static __always_inline u64 client_of(struct account *a)
 static __always_inline bool is_mixed(struct place *p)
 {
 	return p && (p->others * RARELY > p->wakes || p->silent_ns * RARELY > p->answered_ns);
+}
+
+/* The same, where it writes; of one whose answers tell nothing is known before. */
+static __always_inline u64 writes_for(struct account *a)
+{
+	return a->since & TELLS ? 0 : client_of(a);
 }
 
 /* What of the mode is the i-th in struct handed. */
@@ -109,15 +119,35 @@ static __always_inline void count_handed(struct account *a)
 	}
 }
 
+/* So much of what the task did (as in struct handed), and stands with its process, was for this client. Whether it was is `unsure`. */
+static __noinline u64 charge_parts(struct account *a, u64 *ns, u64 client, u64 purpose_and_unsure)
+{
+	struct kp_work w = {};
+	u64 sum = 0;
+
+	if (!a || !ns)
+		return 0;
+#pragma unroll
+	for (u32 i = 0; i < 3; i++) {
+		w.ns = ns[i];
+		w.bytes = purpose_and_unsure >> 32 ? w.ns : 0;
+		ns[i] = 0;
+		sum += w.ns;
+		if (w.ns && client)
+			put(a, handed_mode(i), (u32)purpose_and_unsure, client, &w);
+	}
+	return sum;
+}
+#define UNSURE (1ULL << 32)
+
 /*
  * What is nobody's yet is this client's (0: nobody's), if either the task was woken for this one and has answered nobody before, or there is hardly any work here that is not answered.
  * Whether there is, few wakes do not tell: what is charged nevertheless is counted (the sum's bytes). Who answers, but was not seen to be woken, may as well write what nobody asked for.
  */
 static __noinline int handed_is_for(struct account *a, struct handed *h, u64 client, u32 purpose)
 {
-	struct kp_work w = {};
 	struct place *p;
-	u64 key, sum = 0;
+	u64 key, sum;
 	bool woken, charged;
 
 	if (!a || !h)
@@ -126,15 +156,8 @@ static __noinline int handed_is_for(struct account *a, struct handed *h, u64 cli
 	p = key ? bpf_map_lookup_elem(&places, &key) : NULL;
 	woken = client && !h->client && h->woken_for == client;
 	charged = client && (woken || (h->woken_for && !is_mixed(p)));
-#pragma unroll
-	for (u32 i = 0; i < 3; i++) {
-		w.ns = h->ns[i];
-		w.bytes = !woken && (!p || p->wakes < RARELY) ? w.ns : 0;
-		h->ns[i] = 0;
-		sum += w.ns;
-		if (w.ns && charged)
-			put(a, handed_mode(i), purpose, client, &w);
-	}
+	sum = charge_parts(a, h->ns, charged ? client : 0, purpose | (!woken && (!p || p->wakes < RARELY) ? UNSURE : 0));
+	h->began = a->last;
 	if (!p)
 		return 0;
 	*(client ? &p->answered_ns : &p->silent_ns) += sum;
@@ -142,6 +165,34 @@ static __noinline int handed_is_for(struct account *a, struct handed *h, u64 cli
 		p->answered_ns /= 2;
 		p->silent_ns /= 2;
 	}
+	return 0;
+}
+
+/* A task wakes who waits for work there, or rings there (bells.bpf.h). */
+static __noinline int wakes_at(struct account *a, u64 key)
+{
+	u32 process = bpf_get_current_pid_tgid() >> 32;
+	struct place *p = bpf_map_lookup_elem(&places, &key), none = {};
+
+	if (!a)
+		return 0;
+	if (!p) {
+		if (!hands_on(a))
+			return 0;
+		bpf_map_update_elem(&places, &key, &none, BPF_NOEXIST);
+		p = bpf_map_lookup_elem(&places, &key);
+		if (!p)
+			return 0;
+	}
+	p->by = hands_on(a);
+	p->client = client_of(a) ?: NOT_SAID;
+	p->others += !p->by;
+	if (++p->wakes > MOST_WAKES) {
+		p->wakes /= 2;
+		p->others /= 2;
+	}
+	if (p->by && !state_is(process, HANDS))
+		keep_state(process, HANDS);
 	return 0;
 }
 

@@ -8,7 +8,9 @@
  *
  * A thread that answers a client and was not seen to be woken is followed from then on, so that what it does is counted separately; charged to nobody, as it may write what nobody asked for.
  *
- * Not followed: work for which another thread answers, answers by pipes and datagrams of a socket without a peer, futexes of two processes, eventfd. Threads that have one futex for all
+ * Work that another thread answers: either that one waits by a futex until it is done, and goes on for the client whose message it took (waiters), or it is a loop that is told by a bell (bells.bpf.h).
+ *
+ * Not followed: answers by pipes and datagrams of a socket without a peer, futexes of two processes. Threads that have one futex for all
  * of their waits (Go, Java) lose what they did before they waited for a lock: it stays their own.
  */
 #ifndef KPAT_HANDING_H
@@ -62,37 +64,88 @@ static __always_inline bool is_brief(struct pt_regs *regs, u32 op)
 	return ns - ((op & FUTEX_COMMAND) == FUTEX_WAIT ? 0 : (s64)bpf_ktime_get_ns()) < BRIEF_NS;
 }
 
+/* A thread that took a client's message waits until another one has done the work. */
+struct waiter {
+	u64 client;
+	u64 since; /* boot time */
+	u64 purpose; /* KP_FOR_HANDED or KP_FOR_HANDED_REMOTE */
+};
+
+/* By process and futex. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, struct waiter);
+} waiters SEC(".maps");
+
+static __always_inline void waits_for_work(struct account *a, u64 key)
+{
+	struct waiter w = { .client = a->serving, .purpose = handed_as(a->serving_for), .since = a->last };
+
+	bpf_map_update_elem(&waiters, &key, &w, BPF_ANY);
+}
+
+/*
+ * The task wakes a thread that waits there for a client: what it did was for that one, if it was woken for it, or the other has waited for most of that work. Else it may be a lock that the other
+ * waits for, and the work goes on.
+ */
+static __noinline int gives_back(struct account *a, u64 key)
+{
+	struct waiter *w;
+	struct handed *h;
+	u64 ran;
+	u32 pid;
+
+	if (!a || !a->handed || a->serving)
+		return 0;
+	w = bpf_map_lookup_elem(&waiters, &key);
+	pid = a->pid;
+	h = w ? bpf_map_lookup_elem(&handed_tasks, &pid) : NULL;
+	if (!h)
+		return 0;
+	border(a);
+	put_task(a);
+	ran = h->ns[0] + h->ns[1] + h->ns[2];
+	if (h->woken_for != w->client && w->since + ran - ran / 4 > a->last)
+		return 0;
+	handed_is_for(a, h, w->client, w->purpose);
+	h->client = 0;
+	h->woken_for = NOT_SAID;
+	return 0;
+}
+
+struct task_struct___joined {
+	int *clear_child_tid;
+} __core;
+
+/* Who waits for a thread's end waits by a futex, too. */
+static __noinline int thread_ends(struct account *a)
+{
+	struct task_struct___joined *task = (void *)bpf_get_current_task();
+
+	return gives_back(a, futex_key((u64)BPF_CORE_READ(task, clear_child_tid)));
+}
+
 /* A task begins to wait by a futex, or to wake. True: its end is wanted. */
 static __noinline int futex_begins(struct account *a, struct pt_regs *regs)
 {
-	u32 process = bpf_get_current_pid_tgid() >> 32;
-	struct place *p, none = {};
+	u32 op;
 	u64 key;
 
 	if (!a || !regs)
 		return 0;
-	if (!wakes(system_call_arg(regs, 1) & FUTEX_COMMAND))
-		return state_is(process, HANDS) != 0;
+	op = system_call_arg(regs, 1);
 	key = futex_key(system_call_arg(regs, 0));
-	p = bpf_map_lookup_elem(&places, &key);
-	if (!p) {
-		if (!hands_on(a))
+	if (!wakes(op & FUTEX_COMMAND)) {
+		if (!state_is(bpf_get_current_pid_tgid() >> 32, HANDS))
 			return 0;
-		bpf_map_update_elem(&places, &key, &none, BPF_NOEXIST);
-		p = bpf_map_lookup_elem(&places, &key);
-		if (!p)
-			return 0;
+		if (a->serving && serves_client(a) && !(a->since & TELLS) && !is_brief(regs, op))
+			waits_for_work(a, key);
+		return 1;
 	}
-	p->by = hands_on(a);
-	p->client = client_of(a) ?: NOT_SAID;
-	p->others += !p->by;
-	if (++p->wakes > MOST_WAKES) {
-		p->wakes /= 2;
-		p->others /= 2;
-	}
-	if (p->by && !state_is(process, HANDS))
-		keep_state(process, HANDS);
-	return 0;
+	gives_back(a, key);
+	return wakes_at(a, key);
 }
 
 /* A task was woken where it waits for work, or looked for it there in vain, or in time. */
@@ -134,6 +187,8 @@ static __noinline int futex_ends(struct account *a, struct pt_regs *regs, long r
 	op = system_call_arg(regs, 1);
 	at = system_call_arg(regs, 0);
 	key = futex_key(at);
+	if (a->serving && serves_client(a))
+		bpf_map_delete_elem(&waiters, &key);
 	if (((op & FUTEX_COMMAND) != FUTEX_WAIT && (op & FUTEX_COMMAND) != FUTEX_WAIT_BITSET) || (result && result != -EAGAIN && result != -ETIMEDOUT))
 		return 0;
 	if (!a->handed && (result == -ETIMEDOUT || a->serving || a->mode == KP_WORK_THREAD || a->victim == KP_OTHERS))
@@ -154,6 +209,31 @@ static __noinline int futex_ends(struct account *a, struct pt_regs *regs, long r
 	is_handed(pid, at, key, p->client);
 	a->handed = HANDED;
 	return 0;
+}
+
+/* A task has heard a bell; of one that takes no messages itself that is where it waits for work. */
+static __noinline int rung(struct account *a, u64 key)
+{
+	struct handed *h;
+	struct place *p;
+	u32 pid;
+
+	if (!a)
+		return 0;
+	pid = a->pid;
+	if (!a->serving || !serves_client(a)) {
+		p = bpf_map_lookup_elem(&places, &key);
+		h = a->handed ? bpf_map_lookup_elem(&handed_tasks, &pid) : NULL;
+		if (h && (!h->place || h->place == key)) {
+			waited(a, h, key, key, p, 0);
+		} else if (!a->handed && !a->serving && p && p->by) {
+			border(a);
+			put_task(a);
+			is_handed(pid, key, key, p->client);
+			a->handed = HANDED;
+		}
+	}
+	return hears(a, key);
 }
 
 /* The other end's client, if the task's process is its server; 0: none. `purpose`: what it is as. */
@@ -191,17 +271,19 @@ static __noinline u64 client_at(struct account *a, u64 sk, u32 *purpose)
 	return known && (u32)*known == (u32)(other->who >> 32) ? (u32)other->who : 0;
 }
 
-/* The task that runs was handed work, or it is of a server and took no message itself, and writes to this socket. A client's message was taken by another thread, then. */
+/* The task that runs was handed work, or it is of a server and took no message itself, and writes to this socket. A client's message was taken by another thread, then. Or its answers tell. */
 static __noinline int handed_answers(struct account *a, u64 sk)
 {
 	struct handed *h;
 	u32 pid, purpose;
 	u64 client;
+	bool tells;
 
 	if (!a)
 		return 0;
+	tells = a->since & TELLS;
 	client = client_at(a, sk, &purpose);
-	if (!client)
+	if (!client && !tells)
 		return 0;
 	border(a);
 	put_task(a);
@@ -215,10 +297,55 @@ static __noinline int handed_answers(struct account *a, u64 sk)
 	h = bpf_map_lookup_elem(&handed_tasks, &pid);
 	if (!h)
 		return 0;
-	handed_is_for(a, h, client, purpose);
+	if (!client) {
+		h->muddled = 1;
+		return 0;
+	}
+	if (tells)
+		part_is_for(a, h, client, purpose | (h->muddled && client != h->client ? UNSURE : 0));
+	else
+		handed_is_for(a, h, client, purpose);
+	answers_parcel(a, h, client, purpose);
 	h->client = client;
 	h->purpose = purpose;
 	return 0;
+}
+
+/* It has written since it took the message of whom it serves. */
+static __always_inline void has_written(struct account *a)
+{
+	u32 pid = a->pid;
+	struct served *s = bpf_map_lookup_elem(&served_tasks, &pid);
+
+	a->since |= WROTE;
+	if (s)
+		s->since |= WROTE;
+}
+
+enum { BY_EPOLL, BY_POLL, BY_SELECT };
+
+/* Was it let wait? Else it may have been preempted there. */
+static __always_inline bool may_sleep(struct pt_regs *regs, u32 how)
+{
+	return how == BY_EPOLL ? (u32)system_call_arg4(regs) != 0 : how == BY_POLL ? (u32)system_call_arg(regs, 2) != 0 : true;
+}
+
+/* A task has waited by epoll, poll or select. */
+static __noinline int events_end(struct account *a, struct pt_regs *regs, long result, u32 how)
+{
+	struct file___open *file;
+	struct handed *h;
+	u32 pid;
+
+	if (!a || !regs || !state_is(bpf_get_current_pid_tgid() >> 32, HANDS) || a->mode == KP_WORK_THREAD || a->victim == KP_OTHERS)
+		return 0;
+	pid = a->pid;
+	if (a->since & TELLS && a->called_by != pid && may_sleep(regs, how)) {
+		h = bpf_map_lookup_elem(&handed_tasks, &pid);
+		slept(a, h);
+	}
+	file = how == BY_EPOLL && result > 0 ? file_of(system_call_arg(regs, 0)) : NULL;
+	return file ? rung(a, bell_of((u64)BPF_CORE_READ(file, private_data))) : 0;
 }
 
 #endif

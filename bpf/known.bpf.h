@@ -5,6 +5,7 @@
 
 #include "behalf.bpf.h"
 #include "ends.bpf.h"
+#include "bells.bpf.h"
 
 /* Who wrote last, and for which client of its own: it goes on for that one when it takes the answer. */
 struct speech {
@@ -41,12 +42,12 @@ static __always_inline void talk_changes(void)
 	add(&talk, 1);
 }
 
-/* Does a task take the same of the same as before? */
+/* Does a task take the same of the same as before? Of one whose answers tell each message counts. */
 static __always_inline bool took_before(struct account *a, u64 of)
 {
 	struct known *k = &a->known;
 
-	return k->took == of && k->took_by == a->pid && k->took_at == talk_now() && k->serving == a->serving && (!a->serving || k->serving_for == a->serving_for) &&
+	return k->took == of && k->took_by == a->pid && k->took_at == talk_now() && k->serving == a->serving && (!a->serving || k->serving_for == a->serving_for) && !(a->since & TELLS) &&
 	       ++k->times % ASKED_AGAIN;
 }
 
@@ -76,17 +77,22 @@ static __always_inline u64 speaker(struct account *a)
 /* The task took a client's message. */
 static __always_inline void serve_client(struct account *a, u64 client, u32 purpose)
 {
-	u32 process = bpf_get_current_pid_tgid() >> 32;
+	u32 process = bpf_get_current_pid_tgid() >> 32, state = state_is(process, SERVER | HANDS);
 
-	if (!state_is(process, SERVER))
+	if (!(state & SERVER))
 		keep_state(process, SERVER);
+	/* who never took an answer may be none that asks */
+	if (a->serving && a->victim != KP_OTHERS && serves_client(a) && (a->since & TELLS || (a->serving != client && a->serving_for != KP_FOR_ASKER && !(a->since & WROTE))))
+		takes_another(a, client, purpose);
+	if (state & HANDS)
+		asks(process, client);
 	serve(a, client, purpose);
 }
 
 /* Puts into a table who writes now. True: it was another before. */
 static __always_inline bool speaks(struct account *a, void *table, u64 key)
 {
-	struct speech *before = bpf_map_lookup_elem(table, &key), now = { .who = speaker(a), .client = client_of(a) };
+	struct speech *before = bpf_map_lookup_elem(table, &key), now = { .who = speaker(a), .client = writes_for(a) };
 	bool another = !before || before->who != now.who;
 
 	if (now.client)
@@ -98,7 +104,7 @@ static __always_inline bool speaks(struct account *a, void *table, u64 key)
 
 static __always_inline void wrote(struct account *a, u64 key)
 {
-	u64 who = speaker(a), now = talk_now(), client = client_of(a);
+	u64 who = speaker(a), now = talk_now(), client = writes_for(a);
 	struct known *k = &a->known;
 
 	if (k->wrote == key && k->writer == who && k->wrote_at == now && k->wrote_for == client && ++k->times % ASKED_AGAIN)
@@ -130,7 +136,7 @@ static __always_inline bool wrote_before(struct account *a, u64 sk)
 {
 	struct known *k = &a->known;
 
-	return k->sk == sk && k->writer == speaker(a) && k->wrote_at == talk_now() && k->wrote_for == client_of(a) && k->sk_ports == kread((struct sock___pair *)sk, __sk_common.skc_portpair) &&
+	return k->sk == sk && k->writer == speaker(a) && k->wrote_at == talk_now() && k->wrote_for == writes_for(a) && k->sk_ports == kread((struct sock___pair *)sk, __sk_common.skc_portpair) &&
 	       k->sk_addresses == kread((struct sock___pair *)sk, __sk_common.skc_addrpair) && ++k->times % ASKED_AGAIN;
 }
 

@@ -78,7 +78,7 @@ __noinline int took_of(u64 sender, u32 role)
  */
 static __always_inline bool goes_on(struct account *a, struct speech *asked)
 {
-	if (!asked || !asked->client || asked->who >> 32 != own_number(a))
+	if (!asked || !asked->client || a->since & TELLS || asked->who >> 32 != own_number(a))
 		return false;
 	serve(a, asked->client, asked->client_for);
 	return true;

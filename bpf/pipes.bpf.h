@@ -7,7 +7,6 @@
 #define KPAT_PIPES_H
 
 #include "queues.bpf.h"
-#include "descriptors.bpf.h"
 
 #define MSG_COPY 040000 /* msgrcv(): it stays in the queue */
 
@@ -17,10 +16,13 @@ static __always_inline void unix_begins(struct account *a, struct file___open *f
 
 	if (!sk)
 		return;
-	if (BPF_CORE_READ((struct sock___profile *)sk, __sk_common.skc_family) == AF_UNIX)
+	if (BPF_CORE_READ((struct sock___profile *)sk, __sk_common.skc_family) == AF_UNIX) {
+		if (a->handed || (hands_on(a) && state_is(who >> 32, HANDS)))
+			unix_rings(a, (u64)sk);
 		sent(a, (u64)sk);
-	else
+	} else {
 		a->not_unix = who;
+	}
 }
 
 /* Its address may have been another's, and each file system has numbers of its own. */
@@ -45,6 +47,8 @@ __noinline int writing_begins(u64 number, u32 also_pipes)
 	kind = inode ? BPF_CORE_READ(inode, i_mode) & S_IFMT : 0;
 	if (kind == S_IFSOCK)
 		unix_begins(a, file, who);
+	else if ((!kind || kind == S_IFREG) && hands_on(a))
+		eventfd_rings(a, file);
 	return kind == S_IFIFO && also_pipes ? writes_to(pipe_number(inode)) : 0;
 }
 
@@ -59,9 +63,15 @@ __noinline int pipe_taken(u64 number, long bytes)
 {
 	struct inode___pipe *inode = inode_of(file_of(number), S_IFIFO);
 	struct pipe_inode_info___kpat *info;
+	struct account *a = this_account();
+	u64 event;
 
-	if (!inode)
-		return 0;
+	if (!inode) {
+		if (bytes != 8 || !a || !state_is(bpf_get_current_pid_tgid() >> 32, HANDS))
+			return 0;
+		event = eventfd_of(file_of(number));
+		return event ? rung(a, bell_of(event)) : 0;
+	}
 	info = BPF_CORE_READ(inode, i_pipe);
 	return taken_from(pipe_number(inode), bytes, info && BPF_CORE_READ(info, head) == BPF_CORE_READ(info, tail));
 }
@@ -122,13 +132,12 @@ static __noinline int queue_used(u64 call, struct pt_regs *regs, long result)
 	return taken_from(key, 1, false);
 }
 
-/* A task has taken bytes of a socket by splice(), which no tracepoint shows. */
-__noinline int socket_spliced(u64 number, long bytes)
+/* A task has taken bytes of a socket by splice(), which no tracepoint shows. True: of a connection or datagrams, see spliced_of_peer(). */
+__noinline int socket_spliced(u64 number)
 {
 	struct account *a = this_account();
 	struct file___open *file = file_of(number);
 	struct sock *sk;
-	u64 cookie;
 	u16 family;
 
 	if (!a || !inode_of(file, S_IFSOCK))
@@ -140,11 +149,22 @@ __noinline int socket_spliced(u64 number, long bytes)
 	if (family == AF_UNIX) {
 		took_of_unix(a, (u64)BPF_CORE_READ((struct unix_sock___bound *)sk, peer), (u64)sk);
 	} else if (family == AF_INET || family == AF_INET6) {
-		cookie = BPF_CORE_READ((struct sock___cookie *)sk, __sk_common.skc_cookie.counter);
-		if (cookie && use(a, cookie, KP_USE_READ, bytes))
-			connected((u64)sk, cookie);
-		took_of_peer(a, (u64)sk, cookie);
+		return 1;
 	}
+	return 0;
+}
+
+/* The same of one whose other end may be on another host. Apart, for the stack's sake. */
+static __noinline int spliced_of_peer(struct account *a, u64 number, long bytes)
+{
+	u64 cookie, sk = (u64)sock_of(file_of(number));
+
+	if (!a || !sk)
+		return 0;
+	cookie = BPF_CORE_READ((struct sock___cookie *)sk, __sk_common.skc_cookie.counter);
+	if (cookie && use(a, cookie, KP_USE_READ, bytes))
+		connected(sk, cookie);
+	took_of_peer(a, sk, cookie);
 	return 0;
 }
 
@@ -202,6 +222,19 @@ int work_sys_enter(u64 *ctx)
 	case SYS_MQ_TIMEDRECEIVE:
 		a->by_number = 1;
 		return 0;
+	case SYS_EPOLL_PWAIT:
+	case SYS_EPOLL_PWAIT2:
+	case SYS_PPOLL:
+	case SYS_PSELECT6:
+#ifdef SYS_EPOLL_WAIT /* newer processors have none of these */
+	case SYS_EPOLL_WAIT:
+	case SYS_POLL:
+	case SYS_SELECT:
+#endif
+		a->by_number = state_is(bpf_get_current_pid_tgid() >> 32, HANDS) != 0;
+		return 0;
+	case SYS_EXIT:
+		return a->handed ? thread_ends(a) : 0;
 	case SYS_FUTEX:
 		if (!hands_on(a) && !state_is(bpf_get_current_pid_tgid() >> 32, HANDS))
 			return 0;
@@ -255,11 +288,26 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 		pipe_written(system_call_arg(regs, 2), result);
 		if (result <= 0)
 			return 0;
-		socket_spliced(system_call_arg(regs, 0), result);
+		if (socket_spliced(system_call_arg(regs, 0)))
+			return spliced_of_peer(a, system_call_arg(regs, 0), result);
 		return pipe_taken(system_call_arg(regs, 0), result);
 	case SYS_ACCEPT:
 	case SYS_ACCEPT4:
 		return result > 0 ? accepted(system_call_arg(regs, 0), result) : 0;
+	case SYS_EPOLL_PWAIT:
+	case SYS_EPOLL_PWAIT2:
+#ifdef SYS_EPOLL_WAIT
+	case SYS_EPOLL_WAIT:
+#endif
+		return events_end(a, regs, result, BY_EPOLL);
+#ifdef SYS_POLL
+	case SYS_POLL:
+		return events_end(a, regs, result, BY_POLL);
+	case SYS_SELECT:
+#endif
+	case SYS_PPOLL:
+	case SYS_PSELECT6:
+		return events_end(a, regs, result, BY_SELECT);
 	case SYS_FUTEX:
 		return futex_ends(a, regs, result);
 	case SYS_READ:

@@ -69,6 +69,8 @@ __noinline int written_to(u64 key, long much)
 		w = &p->by[__sync_fetch_and_add(&p->calls, 1) & (WRITERS - 1)];
 		w->who = speaker(a);
 		w->end = end;
+		if (a->serving && !(a->since & (WROTE | TELLS)))
+			has_written(a);
 	}
 	if (p->writing) /* its beginning may not have been seen */
 		__sync_fetch_and_add(&p->writing, -1);

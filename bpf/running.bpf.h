@@ -20,8 +20,12 @@ static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
 
 	if (mode == KP_WORK_IDLE)
 		a->idled += w.ns;
-	if (w.ns || times)
-		put(a, mode, a->serving ? a->serving_for : KP_FOR_ITSELF, a->serving, &w);
+	if (!w.ns && !times)
+		return;
+	if (a->serving && !(a->since & TELLS))
+		put(a, mode, a->serving_for, a->serving, &w);
+	else
+		put(a, mode, KP_FOR_ITSELF, 0, &w);
 }
 
 /* What the task that runs did since it was last asked. */
@@ -29,7 +33,7 @@ static __noinline int put_task(struct account *a)
 {
 	if (!a)
 		return 0;
-	if (a->handed && !a->serving)
+	if (a->handed && (!a->serving || a->since & TELLS))
 		count_handed(a);
 	put_mode(a, KP_WORK_USER, 0);
 	put_mode(a, KP_WORK_KERNEL, take(&a->calls));
@@ -69,12 +73,14 @@ static __always_inline void runs(struct account *a, struct task_struct *task)
 	a->pid = pid;
 	a->called_by = 0;
 	a->serving = 0;
+	a->since = 0;
 	a->handed = state & HANDED;
 	if (state & SERVES) {
 		s = bpf_map_lookup_elem(&served_tasks, &pid);
 		if (s) {
 			a->serving = s->process;
 			a->serving_for = s->purpose;
+			a->since = s->since;
 		}
 	}
 }
@@ -104,7 +110,7 @@ static __always_inline void task_border(struct account *a)
 /* The task works for another process from here on; 0: for itself. */
 static __always_inline void serve(struct account *a, u64 process, u32 purpose)
 {
-	struct served s = { .process = process, .purpose = purpose };
+	struct served s = { .process = process, .purpose = purpose, .since = a->since & TELLS };
 	u32 pid = a->pid;
 
 	if (a->serving == process && (!process || a->serving_for == purpose))
@@ -113,6 +119,7 @@ static __always_inline void serve(struct account *a, u64 process, u32 purpose)
 	put_task(a);
 	a->serving = process;
 	a->serving_for = purpose;
+	a->since = process ? s.since : 0;
 	if (process) {
 		bpf_map_update_elem(&served_tasks, &pid, &s, BPF_ANY);
 		keep_state(pid, SERVES);

@@ -95,8 +95,12 @@ static __always_inline int wrote_to(struct sock *sk, int bytes)
 
 	if (!no_frames(a) || !at_task(a) || bytes <= 0)
 		return 0;
-	if (!a->serving && (a->handed || (state_is(bpf_get_current_pid_tgid() >> 32, SERVER) && a->victim != KP_OTHERS && a->mode != KP_WORK_THREAD)))
+	if (a->serving && !(a->since & TELLS)) {
+		if (!(a->since & WROTE))
+			has_written(a);
+	} else if (a->handed || (state_is(bpf_get_current_pid_tgid() >> 32, SERVER) && a->victim != KP_OTHERS && a->mode != KP_WORK_THREAD)) {
 		handed_answers(a, (u64)sk);
+	}
 	if (is_unix((void *)sk)) {
 		sent(a, (u64)sk);
 		return 0;

@@ -81,14 +81,18 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 	return regs->regs[4];
 }
 
+#define SYS_EPOLL_PWAIT 22
 #define SYS_READ 63
 #define SYS_WRITE 64
 #define SYS_READV 65
 #define SYS_WRITEV 66
 #define SYS_SENDFILE 71
+#define SYS_PSELECT6 72
+#define SYS_PPOLL 73
 #define SYS_VMSPLICE 75
 #define SYS_SPLICE 76
 #define SYS_TEE 77
+#define SYS_EXIT 93
 #define SYS_FUTEX 98
 #define SYS_MQ_TIMEDSEND 182
 #define SYS_MQ_TIMEDRECEIVE 183
@@ -104,6 +108,7 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_SENDMMSG 269
 #define SYS_IO_URING_SETUP 425
 #define SYS_IO_URING_ENTER 426
+#define SYS_EPOLL_PWAIT2 441
 
 /*
  * Bit 55 says by which of the two page tables an address is translated, whatever their levels and the size of pages. Not the highest: a

@@ -78,27 +78,35 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 
 #define SYS_READ 0
 #define SYS_WRITE 1
+#define SYS_POLL 7
 #define SYS_READV 19
 #define SYS_WRITEV 20
+#define SYS_SELECT 23
 #define SYS_SENDFILE 40
 #define SYS_ACCEPT 43
 #define SYS_SENDTO 44
 #define SYS_RECVFROM 45
 #define SYS_SENDMSG 46
 #define SYS_RECVMSG 47
+#define SYS_EXIT 60
 #define SYS_MSGSND 69
 #define SYS_MSGRCV 70
 #define SYS_FUTEX 202
+#define SYS_EPOLL_WAIT 232
 #define SYS_MQ_TIMEDSEND 242
 #define SYS_MQ_TIMEDRECEIVE 243
+#define SYS_PSELECT6 270
+#define SYS_PPOLL 271
 #define SYS_SPLICE 275
 #define SYS_TEE 276
 #define SYS_VMSPLICE 278
+#define SYS_EPOLL_PWAIT 281
 #define SYS_ACCEPT4 288
 #define SYS_RECVMMSG 299
 #define SYS_SENDMMSG 307
 #define SYS_IO_URING_SETUP 425
 #define SYS_IO_URING_ENTER 426
+#define SYS_EPOLL_PWAIT2 441
 
 /* The upper half of the address space, with four levels of page tables and with five: both extend the sign. */
 static __always_inline bool kernel_address(u64 p)

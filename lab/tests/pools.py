@@ -194,14 +194,15 @@ class Pools(profile.Recorded):
         print(f"pools: {kind} {how}: for no client that is known {x['handed_for_none_ns'] / 1e9:.4f} s, other work {other / 1e9:.4f} s", file=sys.stderr, flush=True)
         return x, [got[c] for c in clients[:-1]], did, other
 
-    def near(self, ours: int, truth: int) -> None:
-        self.assertLess(abs(ours - truth), 0.05 * truth + 0.005e9 + self.stolen_ns, f"{ours} ns, truth {truth}")
+    def near(self, x: dict, ours: int, truth: int) -> None:
+        """What interrupts take from the server's threads is in their clocks."""
+        self.assertLess(abs(ours - truth), 0.05 * truth + 0.005e9 + self.stolen_ns + x["taken_ns"], f"{ours} ns, truth {truth}")
 
     def test_what_a_thread_answers_is_for_whom_it_answers(self):
         for kind, how in (("unix", "-"), ("tcp", "l"), ("unix", "lp")):
             x, got, did, _ = self.pool(kind, how)
             for c, truth in zip(got, did):
-                self.near(c["handed_ns"], truth)
+                self.near(x, c["handed_ns"], truth)
             self.assertLess(x["handed_for_none_ns"], 0.05 * sum(did))
 
     def test_other_work_in_the_queue_is_no_clients(self):
@@ -214,7 +215,11 @@ class Pools(profile.Recorded):
         self.assertGreater(all_handed, 0.95 * sum(did) - 0.01e9)
         self.assertLess(all_handed, 1.05 * (sum(did) + other) + 0.02e9)
 
-    def test_what_another_thread_answers_is_said_to_be_nobodys(self):
+    def test_what_another_thread_answers_is_for_whom_it_answers(self):
         x, got, did, _ = self.pool("unix", "h")
-        self.assertEqual([c["handed_ns"] for c in got], [0, 0, 0])
-        self.near(x["handed_for_none_ns"], sum(did))
+        for c, truth in zip(got, did):
+            # What is not sure may be another's, but never more than is said.
+            self.assertLess(c["handed_ns"] - c["unsure_ns"], 1.1 * truth + 0.01e9)
+        all_handed = x["handed_ns"] + x["handed_for_none_ns"]
+        self.assertLess(abs(all_handed - sum(did)), 0.05 * sum(did) + 0.015e9 + self.stolen_ns + x["taken_ns"])
+        self.assertGreater(x["handed_ns"] - sum(c["unsure_ns"] for c in got), 0.5 * sum(did), "hardly anything is told")

@@ -28,7 +28,8 @@ def handle(message, answer):
     burn(%f)
     took = time.thread_time_ns() - began
     answer()
-    os.write(log, b"%%d %%d\\n" %% (int(message.split()[0]), took))
+    ran = time.process_time_ns() - (before if os.getpid() == main else 0)
+    os.write(log, b"%%d %%d %%d %%d\\n" %% (int(message.split()[0]), took, os.getpid(), ran))
 
 def take(from_, read):
     # The sooner it is taken, the less of its sender's call is over.
@@ -132,6 +133,7 @@ if role == "server":
     # What a program prints for who started it is no request.
     subprocess.run(["echo", "x"], stdout=subprocess.PIPE)
     burn(0.01)
+    main, before = os.getpid(), time.process_time_ns()
     begin = server()
     next(begin)
     print("ready", os.getpid(), flush=True)
@@ -182,17 +184,20 @@ class Requests(profile.Recorded):
             got[c["client"]] += c["ns"]
         for at, ((kind, server), of) in enumerate(clients.items(), port):
             self.assertEqual(len(of), 3, kind)
-            truth = Counter()
+            truth, ran = Counter(), Counter()
             for line in (self.dir / f"log{at}").read_text().splitlines():
-                client, ns = map(int, line.split())
+                client, ns, process, so_far = map(int, line.split())
                 truth[client] += ns
+                ran[process] = max(ran[process], so_far)
+            # What the server's processes ran until the last answer, and did not burn: on slow machines it is much.
+            besides = sum(ran.values()) - sum(truth.values())
             ratios = [got[c] / truth[c] for c in of]
             print(f"requests: {kind}: {sum(truth.values()) / 1e6:.1f} ms burned; charged to clients {', '.join(f'{r:.3f}' for r in ratios)} of that", file=sys.stderr, flush=True)
             for client in of:
                 self.assertGreater(got[client], 0.97 * truth[client] - 1e6, kind)
                 # And what the server does besides; one that spins does so for whose message it took last.
                 if not spins:
-                    self.assertLess(got[client], 1.05 * truth[client] + 8e6, kind)
+                    self.assertLess(got[client], 1.05 * truth[client] + max(8e6, besides), kind)
             strangers = {c["client"]: c["ns"] for c in p["clients"] if c["server"] == server and c["client"] not in of and c["ns"] > 1e6}
             self.assertEqual(strangers, {}, f"{kind}: those who asked nothing")
 

@@ -46,7 +46,7 @@ pub struct OfProcess {
     pub page_faults: i64,
     /// Out of these three: since it took a message of another process.
     pub for_clients_ns: i64,
-    /// Of `for_clients_ns`: by threads that another one of its threads handed the work to.
+    /// Of `for_clients_ns`: by threads that another one of its threads handed the work to, and by those that take several clients' messages before they answer the first: the answers say for whom.
     pub handed_ns: i64,
     /// Beside it: by such threads for no client that is known.
     pub handed_for_none_ns: i64,
@@ -96,7 +96,7 @@ pub struct Taken {
     pub packets: i64,
     /// Out of `ns`: handed from one thread of the server to another.
     pub handed_ns: i64,
-    /// Out of `handed_ns`: so only if no other work came to where it was handed.
+    /// Out of `handed_ns`: so only if no other work came to where it was handed, and what was done first was answered first.
     pub unsure_ns: i64,
 }
 
