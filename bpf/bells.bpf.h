@@ -59,7 +59,11 @@ struct {
 	__type(value, struct parcel);
 } parcels SEC(".maps");
 
-/* When a client asked first what it has no answer to, boot time: by server and client, of servers that hand work on. */
+/*
+ * When a client asked first what it has no answer to, boot time, and above it how often it has asked more than it was answered: by server and client, of servers that
+ * hand work on. Whoever has several requests under way is answered in the order in which they are done, and nothing says for which of them.
+ */
+#define ONE_ASKED (1ULL << 56)
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
@@ -69,11 +73,14 @@ struct {
 
 static __noinline int asks(u32 process, u64 client)
 {
-	u64 key = mixed(process, client), now;
+	u64 key = mixed(process, client), now, *at = bpf_map_lookup_elem(&asked, &key);
 
-	if (bpf_map_lookup_elem(&asked, &key))
+	if (at) {
+		if (*at < 255 * ONE_ASKED)
+			*at += ONE_ASKED;
 		return 0;
-	now = bpf_ktime_get_boot_ns();
+	}
+	now = bpf_ktime_get_boot_ns() | ONE_ASKED;
 	bpf_map_update_elem(&asked, &key, &now, BPF_ANY);
 	return 0;
 }
@@ -291,11 +298,15 @@ static __always_inline void answers_parcel(struct account *a, struct handed *h, 
 	u64 key, ask, n, *at;
 	struct parcel *p;
 	struct bell *b;
+	bool several;
 
 	key = mixed(bpf_get_current_pid_tgid() >> 32, client);
 	at = bpf_map_lookup_elem(&asked, &key);
-	ask = at ? *at : 0;
-	if (at)
+	ask = at ? *at & (ONE_ASKED - 1) : 0;
+	several = at && *at >= 2 * ONE_ASKED;
+	if (several)
+		*at -= ONE_ASKED;
+	else if (at)
 		bpf_map_delete_elem(&asked, &key);
 	key = h->bell;
 	b = key ? bpf_map_lookup_elem(&bells, &key) : NULL;
@@ -310,7 +321,7 @@ static __always_inline void answers_parcel(struct account *a, struct handed *h, 
 	if (!p)
 		return;
 	b->used++;
-	if (p->woken_for != client && (b->silent * RARELY > b->used || b->missed || b->owed))
+	if (p->woken_for != client && (several || b->silent * RARELY > b->used || b->missed || b->owed))
 		n &= ~SURE;
 	if (p->woken_for == client || b->silent * OFTEN <= b->used)
 		charge_parts(a, p->ns, client, purpose | (n & SURE ? 0 : UNSURE));
