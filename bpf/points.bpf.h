@@ -109,7 +109,7 @@ static __always_inline int point_from(u32 func, struct skb skb, u32 what, u64 fr
 	r->packet = id;
 	r->skb_tag = skb.at >> 6;
 	r->ctx = ctx;
-	r->flags = was_put_off(from) ? flags | KP_F_PUT_OFF : flags;
+	r->flags = from && was_put_off(from) ? flags | KP_F_PUT_OFF : flags;
 	r->pad = 0;
 	ring_commit(&r->h, KP_POINT, sizeof(*r), func, pid);
 	return 0;
