@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Work that one thread of a server does and another one answers: an event loop takes the messages, has a pool compute, and writes the answers when it is told that something is done. It is told by a bell: an
+ * Work that one thread of a server does and another one answers: an event loop takes the messages, has a pool compute, and writes the answers when it is notified that something is done. What notifies it is a bell: an
  * eventfd, or a pair of unix sockets whose other end the same process reads. What the thread did that rings is kept with the bell, in order; the loop that heard it, because it waits for the bell by epoll or reads
  * it, answers in that order, as its queue has it. So the next answer to a client who had asked before that work began is for it. One that is the only one that waits there is sure; of several the order alone says which.
  * What is left when the loop sleeps again is nobody's.
  *
- * The same bell tells a thread with a loop of its own that it is handed work, as a futex does (handing.bpf.h).
+ * The same bell notifies a thread with a loop of its own that it is handed work, as a futex does (handing.bpf.h).
  *
  * Loops that take several clients' messages before they answer the first: what they do between is for whom they answer next (TELLS), for it is not known when they take a message up again.
  * What they do after a message until they take another or sleep, and answer nobody, is for who sent it, as it is of other servers.
@@ -32,7 +32,7 @@ struct parcel {
 
 struct bell {
 	u64 in; /* so many were put here, */
-	u64 heard; /* of these the loop was told, */
+	u64 heard; /* of these the loop was notified, */
 	u64 before; /* so many of them before it slept last: who rings is counted before the loop wakes up, which may do so for something else */
 	u64 out; /* and so many are over */
 	u64 ahead; /* those behind them, too, that overtook others */

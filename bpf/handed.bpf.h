@@ -18,7 +18,7 @@ struct handed {
 	u64 woken_for; /* who woke or started it worked for this client, or NOT_SAID; 0: that was not seen */
 	u64 client; /* whom it answered last, since it waited there; 0: nobody */
 	u64 began; /* boot time since when it does what is nobody's yet */
-	u64 bell; /* where it was told last that others had done work (bells.bpf.h); 0: nowhere */
+	u64 bell; /* where it was notified last that others had done work (bells.bpf.h); 0: nowhere */
 	u32 purpose; /* KP_FOR_HANDED or KP_FOR_HANDED_REMOTE */
 	u32 muddled; /* since `began` it wrote to others than clients */
 };

@@ -8,7 +8,7 @@
  *
  * A thread that answers a client and was not seen to be woken is followed from then on, so that what it does is counted separately; charged to nobody, as it may write what nobody asked for.
  *
- * Work that another thread answers: either that one waits by a futex until it is done, and goes on for the client whose message it took (waiters), or it is a loop that is told by a bell (bells.bpf.h).
+ * Work that another thread answers: either that one waits by a futex until it is done, and goes on for the client whose message it took (waiters), or it is a loop that is notified by a bell (bells.bpf.h).
  *
  * Not followed: answers by pipes and datagrams of a socket without a peer, futexes of two processes. Threads that have one futex for all
  * of their waits (Go, Java) lose what they did before they waited for a lock: it stays their own.

@@ -111,9 +111,9 @@ fn meant(command: &str, wrong: &str, words: &[String]) -> Option<String> {
         return Some(format!("`{wrong}`: numbers must not be negative"));
     }
     if command != "record" {
-        let all = Cli::command();
         let takes = |c: &Command| c.get_positionals().any(|a| a.get_id() == "expression");
-        if matches!(wrong, "-f" | "-Y" | "--filter") && all.find_subcommand(command).is_some_and(takes) {
+        let filters = || Cli::command().find_subcommand(command).is_some_and(takes);
+        if matches!(wrong, "-f" | "-Y" | "--filter") && filters() {
             return Some(format!(
                 "{command} has no {wrong}: a filter stands behind the log, kpat {command} X.kpat 'udp and len > 100'"
             ));

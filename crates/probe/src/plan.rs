@@ -29,7 +29,7 @@ mod unmet;
 mod within;
 
 pub(crate) use points::drops_have_sockets;
-use points::{retransmit_has_error, told_by_points};
+use points::{point_constants, retransmit_has_error};
 
 pub use networks::{decide_wifi, wifi_constants};
 pub use often::{clone_cookies, often};
@@ -84,8 +84,8 @@ pub struct Decision {
     pub logged: Vec<bool>,
     pub left_out: Vec<(String, String)>,
     pub drop_reasons: Vec<(u32, String)>,
-    /// Of packets and applications: constants of the kernel side that say what its tracepoints tell on this kernel.
-    pub told_by_points: Vec<(&'static str, u64)>,
+    /// Of packets and applications: constants of the kernel side that say which arguments its tracepoints have on this kernel.
+    pub point_constants: Vec<(&'static str, u64)>,
     pub symbols: Symbols,
 }
 
@@ -165,7 +165,7 @@ pub fn decide(wanted: Option<Mechanism>, selection: &Selection) -> Result<Decisi
         logged,
         left_out,
         drop_reasons: drop_reasons(&btfs),
-        told_by_points: told_by_points(&btfs[0], &symbols),
+        point_constants: point_constants(&btfs[0], &symbols),
         symbols,
     })
 }
@@ -366,7 +366,7 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
         logged: Vec::new(),
         left_out: chosen.left_out.clone(),
         drop_reasons: drop_reasons(&btfs),
-        told_by_points: vec![retransmit_has_error(&btfs[0])],
+        point_constants: vec![retransmit_has_error(&btfs[0])],
         symbols: Symbols::running(),
     };
     Ok((decision, all, chosen))
@@ -421,7 +421,7 @@ pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>
             .map(|t| (format!("tracepoint {}", t.name), "this kernel has no such tracepoint".into()))
             .collect(),
         drop_reasons: drop_reasons(&btfs),
-        told_by_points: Vec::new(),
+        point_constants: Vec::new(),
         symbols: Symbols::running(),
     };
     Ok((decision, all, drops_have_sockets))

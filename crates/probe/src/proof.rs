@@ -281,7 +281,7 @@ impl Prover {
             logged,
             left_out,
             drop_reasons: Vec::new(),
-            told_by_points: Vec::new(),
+            point_constants: Vec::new(),
             symbols: Symbols::parse(""),
         })
     }

@@ -374,13 +374,7 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
     );
     let rest = p.last_ns.saturating_sub(p.first_ns).saturating_sub(p.path_ns);
     if rest > 0 {
-        pairs.add(
-            "freed",
-            format!(
-                "{} later: its reader had left that to another CPU, and it waited for nothing",
-                duration(rest)
-            ),
-        );
+        pairs.add("freed", format!("{} later, which is no part of its path", duration(rest)));
     }
     if let Some(driver) = p.driver_ns {
         let wait = p.softirq_ns.map(|ns| format!(", {} after its softirq had been asked for", duration(ns)));

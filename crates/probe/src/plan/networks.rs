@@ -107,7 +107,7 @@ pub fn decide_wifi() -> Result<(Decision, Vec<Tracepoint>, Vec<&'static radios::
         logged: Vec::new(),
         left_out: found.left_out,
         drop_reasons: drop_reasons(&btfs),
-        told_by_points: Vec::new(),
+        point_constants: Vec::new(),
         symbols: Symbols::running(),
     };
     Ok((decision, all, found.points))

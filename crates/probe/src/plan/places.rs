@@ -55,7 +55,7 @@ pub fn decide_programs(
         logged: Vec::new(),
         left_out: found.left_out,
         drop_reasons: Btf::running().map(|b| drop_reasons(&b)).unwrap_or_default(),
-        told_by_points: Vec::new(),
+        point_constants: Vec::new(),
         symbols: Symbols::running(),
     };
     Ok((decision, raw.chain(hooks).collect(), found.hooks))

@@ -137,7 +137,7 @@ pub(super) fn retransmit_has_error(btf: &Btf) -> (&'static str, u64) {
 
 /// Constants of the packets' side (bpf/config.bpf.h): what its tracepoints tell on this kernel. consume_skb has had, behind its argument, where it was called
 /// since 6.3, which says something where the kernel's addresses are known.
-pub(super) fn told_by_points(btf: &Btf, symbols: &Symbols) -> Vec<(&'static str, u64)> {
+pub(super) fn point_constants(btf: &Btf, symbols: &Symbols) -> Vec<(&'static str, u64)> {
     let located = arguments(btf, "consume_skb") > 1;
     let mut all = vec![retransmit_has_error(btf), ("consume_has_location", u64::from(located))];
     for (name, from, bytes) in FLUSHES {

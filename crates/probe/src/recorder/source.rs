@@ -84,7 +84,7 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
             ("datagrams_by_function", u64::from(chosen.datagrams_by_function)),
             ("reads_by_function", u64::from(chosen.reads_by_function)),
         ];
-        constants.extend(&decision.told_by_points);
+        constants.extend(&decision.point_constants);
         let application = Some(a.clone());
         all.push(Decided {
             side: Side::Application,
@@ -132,7 +132,7 @@ fn packets(mechanism: Option<Mechanism>, selection: &Selection) -> Result<Decide
     let air = decision.functions.iter().any(|c| !c.is_within() && c.roles & role::AIR != 0);
     let mut constants = plan::constants(selection);
     constants.push(("air_watch", u64::from(air)));
-    constants.extend(&decision.told_by_points);
+    constants.extend(&decision.point_constants);
     Ok(Decided {
         side: Side::Packets,
         decision,
