@@ -398,7 +398,7 @@ impl Pass<'_> {
             self_ns: if timed { self_ns } else { 0 },
             ctx: c.ctx,
             pid: c.pid,
-            skb_tag: 0,
+            skb_tag: c.skb_tag,
             point_len: None,
             moment: !timed,
             ends: c.flags & Call::ENDS != 0,

@@ -70,7 +70,7 @@ pub(super) struct Touch {
     pub self_ns: i64,
     pub ctx: Context,
     pub pid: u32,
-    /// Low bits of the skb's address, of a point; else 0.
+    /// Low bits of the skb's address; 0: not known.
     pub skb_tag: u16,
     /// `skb->len` of a point.
     pub point_len: Option<u32>,
@@ -83,6 +83,11 @@ pub(super) struct Touch {
 }
 
 impl Touch {
+    /// The tag of a point: its footprints are of the moment.
+    fn point_tag(&self) -> u16 {
+        if self.point_len.is_some() { self.skb_tag } else { 0 }
+    }
+
     /// A call that had a list of packets, as it concerns one of them.
     pub(super) fn of_member(n: &Node, packet: u64) -> Touch {
         Touch {
@@ -247,7 +252,7 @@ impl Packets {
         let first = p.counted.meets(number);
         let made = if p.way.was_received() { i64::MIN } else { p.first };
         if let Some(at) = ends_at
-            && !p.headers.freed(t.skb_tag)
+            && !p.headers.freed(t.point_tag())
         {
             p.fate.ends(t, roles, at);
             self.ended.push_back((t.end, t.packet));

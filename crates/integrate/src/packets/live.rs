@@ -8,6 +8,7 @@ use super::counted::Counted;
 use super::fate::Fate;
 use super::prints::{Print, Prints};
 use super::taken::{Reader, Taken};
+use super::verdict::NEVER;
 use super::way::Way;
 use kpat_model::Context;
 use kpat_query::roles::*;
@@ -43,27 +44,75 @@ pub(super) struct Live {
 
 /// When something was last done with a packet, before what remained was to free it. A reader on another CPU than that whose driver took it leaves the freeing
 /// to that CPU's next softirq (skb_attempt_defer_free in net/core/skbuff.c), which can be whole milliseconds later, and is nothing that the packet waits for.
+///
+/// What TCP sends is a clone: the sender keeps its own `sk_buff` until the other side has acknowledged the data (`__tcp_transmit_skb` in
+/// net/ipv4/tcp_output.c), and a sniffer has one of its own, too, until it reads. Neither is the way of what a device was given.
 #[derive(Clone, Copy)]
 pub(super) struct Done {
     /// Without what the log says to be freed late ([`Touch::put_off`]).
     in_time: i64,
     /// And without what others than its reader freed when that had read it.
     by_reader: i64,
+    /// With both, but without what was done with others of its `sk_buff`s than those that devices were given.
+    by_device: i64,
+    /// Tags of the latest of those, 0 where there is none; when the last was given.
+    given: [u16; GIVEN],
+    given_at: i64,
+    /// Something freed one of its `sk_buff`s after that, it is not known which.
+    let_go: bool,
 }
 
+const GIVEN: usize = 4;
+
 impl Done {
+    fn new(at: i64) -> Done {
+        Done { in_time: at, by_reader: at, by_device: at, given: [0; GIVEN], given_at: NEVER, let_go: false }
+    }
+
     pub(super) fn goes_on(&mut self, at: i64) {
         self.in_time = self.in_time.max(at);
         self.by_reader = self.by_reader.max(at);
+        self.by_device = self.by_device.max(at);
+    }
+
+    /// A device, or the queue above it, was given this `sk_buff`: what was done until now was for that.
+    fn give(&mut self, tag: u16, at: i64) {
+        self.let_go = false;
+        self.given_at = self.given_at.max(at);
+        if !self.given.contains(&tag) {
+            self.given.rotate_right(1);
+            self.given[0] = tag;
+        }
+    }
+
+    /// It was received, or not given to a device when that began, or that `sk_buff` is one that a device was given. Of those that free one and do not say
+    /// which, it is the first: devices are quicker than acknowledgements.
+    fn is_with_device(&mut self, t: &Touch, only_frees: bool) -> bool {
+        if self.given == [0; GIVEN] || t.entry <= self.given_at {
+            return true;
+        }
+        match t.skb_tag {
+            0 if only_frees => !std::mem::replace(&mut self.let_go, true),
+            0 => true,
+            tag => self.given.contains(&tag),
+        }
     }
 
     /// `taken`: as it was before.
     pub(super) fn touch(&mut self, t: &Touch, roles: Roles, taken: &Taken) {
+        let only_frees = roles.has(FREE) && !roles.has(SOCK_READ);
+        if roles.has(RX) {
+            self.given = [0; GIVEN];
+        } else if t.skb_tag != 0 && roles.has(XMIT | XMIT_QUEUE) {
+            self.give(t.skb_tag, t.entry);
+        }
+        if self.is_with_device(t, only_frees) {
+            self.by_device = self.by_device.max(t.end);
+        }
         if t.put_off {
             return;
         }
         self.in_time = self.in_time.max(t.end);
-        let only_frees = roles.has(FREE) && !roles.has(SOCK_READ);
         let reader = |pid: u32| t.ctx == Context::Task && t.pid == pid;
         let read = |r: &Reader| r.pid != 0 && r.to <= t.entry;
         if !only_frees || !taken.readers.iter().any(read) || taken.readers.iter().any(|r| reader(r.pid)) {
@@ -84,7 +133,7 @@ impl Live {
         Live {
             first: at,
             last: at,
-            done: Done { in_time: at, by_reader: at },
+            done: Done::new(at),
             arrival: None,
             stamp: None,
             counted: Counted::default(),
@@ -111,7 +160,7 @@ impl Live {
 
     /// What a function's roles tell.
     pub(super) fn play(&mut self, t: &Touch, roles: Roles) {
-        self.headers.turn_to(t.skb_tag, t.entry);
+        self.headers.turn_to(t.point_tag(), t.entry);
         if roles.0 != 0 {
             self.way.play(t, roles);
             self.taken.play(t, roles);
@@ -124,7 +173,7 @@ impl Live {
         match (delivered, reader) {
             (true, true) => self.done.by_reader,
             (true, false) => self.done.in_time,
-            (false, _) => self.last,
+            (false, _) => self.done.by_device,
         }
     }
 
@@ -181,5 +230,36 @@ mod tests {
             ends(&[(7, SOCK_READ, 20, false), (0, FREE, 25, false), (0, RX, 30, false)]),
             (30, 30, 30)
         );
+    }
+
+    /// Which `sk_buff`, roles, entry and return: when the path of what a device was given ended.
+    fn given(steps: &[(u16, u32, i64, i64)]) -> i64 {
+        let mut p = Live::new(0);
+        for &(skb_tag, roles, entry, end) in steps {
+            let t = Touch { skb_tag, ..touch(entry, end, Context::Softirq) };
+            p.done.touch(&t, Roles(roles), &p.taken);
+            p.last = p.last.max(end);
+        }
+        p.path_end(false, false)
+    }
+
+    #[test]
+    fn the_path_of_what_was_sent_ends_with_the_device_and_not_with_the_acknowledgement() {
+        // the driver, the caller that had the sender's own, the driver's freeing, the acknowledgement
+        let sent = [(2, XMIT, 10, 20), (1, LOCAL_OUT, 5, 25), (2, FREE, 60, 61), (1, FREE, 900, 901)];
+        assert_eq!(given(&sent), 61);
+        // acknowledged before the driver freed it
+        assert_eq!(given(&[(2, XMIT, 10, 20), (1, FREE, 40, 41), (2, FREE, 60, 61)]), 61);
+        // sent a second time
+        let again = [(3, XMIT, 400, 410), (1, LOCAL_OUT, 390, 420), (3, FREE, 450, 451)];
+        assert_eq!(given(&[&sent[..3], &again, &sent[3..]].concat()), 451);
+        // nothing says which is freed
+        let unknown = sent.map(|(_, roles, entry, end)| (0, roles, entry, end));
+        assert_eq!(given(&[&[(2, XMIT, 9, 21)], &unknown[..]].concat()), 61);
+        // two copies to two devices, freed in their order; a third, to the host itself, in between
+        let copies = [(1, XMIT, 10, 11), (2, XMIT, 12, 13), (3, FREE, 20, 21), (2, FREE, 30, 31), (1, FREE, 40, 41)];
+        assert_eq!(given(&copies), 41);
+        // over a virtual link
+        assert_eq!(given(&[(2, XMIT, 10, 20), (2, RX, 30, 31), (5, FREE, 40, 41)]), 41);
     }
 }
