@@ -230,7 +230,8 @@ impl Decided {
         }
         let loaded = loaded?;
         if side == Side::Programs {
-            programs::configure(&loaded, &hooks).map_err(Error::Map)?;
+            let most = options.programs.as_ref().map_or(0, |p| p.most_a_second);
+            programs::configure(&loaded, &hooks, most).map_err(Error::Map)?;
         }
         radios::configure(&loaded, &radios).map_err(Error::Map)?;
         let map = |name: &str| {
@@ -270,6 +271,8 @@ impl Decided {
                 .transpose()
                 .map_err(Error::Map)?,
             side,
+            hooks,
+            often: RefCell::new((BootNs(sys::boot_now().0), programs::Often::default())),
             radios,
             decision,
             tracepoints,
@@ -294,6 +297,9 @@ pub(super) fn clocks(sources: &[Decided], devices: &[meta::Device], tell: &mut d
 /// A source that is loaded.
 pub(super) struct Source {
     side: Side,
+    /// Places in programs, and of which of them how often that was too often.
+    hooks: Vec<&'static programs::Hook>,
+    often: RefCell<(BootNs, programs::Often)>,
     /// Of a recording of radios.
     pub(super) radios: Vec<&'static radios::Point>,
     pub(super) decision: Decision,
@@ -491,6 +497,24 @@ impl Source {
         if count > 0 {
             let cause = kpat_model::LossCause::UseTableFull;
             sink.loss(&kpat_model::Loss { cause, cpu: -1, from: now, to: now, count });
+        }
+    }
+
+    /// Hits of places that were more than are recorded, since it was asked a second ago or earlier; `all`: in any case.
+    pub(super) fn count_often(&self, sink: &mut Sink, now: BootNs, all: bool) {
+        let (asked, often) = &mut *self.often.borrow_mut();
+        if self.side != Side::Programs || !all && now.0 - asked.0 < 1_000_000_000 {
+            return;
+        }
+        let from = std::mem::replace(asked, now);
+        let (count, places) = often.left_out(&self.loaded, &self.hooks);
+        if count == 0 {
+            return;
+        }
+        let cause = kpat_model::LossCause::TooOften;
+        sink.loss(&kpat_model::Loss { cause, cpu: -1, from, to: now, count });
+        for place in places {
+            super::note(sink, &format!("{place} is hit too often: not all is recorded"));
         }
     }
 
