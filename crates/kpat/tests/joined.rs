@@ -1,10 +1,8 @@
 //! Of which connection what programs say is. Truth are the descriptors' own socket numbers (cookies), which the test's programs ask the kernel for beside each
 //! call, in the call's own thread. Needs root.
 
-#[allow(dead_code, reason = "other tests use other parts of it")]
-mod place;
-
-use place::{Place, json, kpat, words};
+use super::{number, text};
+use crate::place::{Place, json, kpat, words};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -59,7 +57,8 @@ fn pem(p: &Place) -> String {
         .output()
         .expect("openssl runs");
     assert!(made.status.success(), "{}", words(&made));
-    let both = std::fs::read_to_string(&key).expect("a key") + &std::fs::read_to_string(&pem).expect("a file");
+    let both =
+        std::fs::read_to_string(&key).expect("a key") + &std::fs::read_to_string(&pem).expect("a file");
     std::fs::write(&pem, both).expect("a file");
     pem
 }
@@ -77,10 +76,6 @@ fn recorded(p: &Place, profile: &str, command: &[&str]) -> (String, String) {
 fn events(log: &str, more: &[&str]) -> Vec<Value> {
     let all = [&["events", log, "--kind", "program", "--limit", "0", "--json"], more].concat();
     json(&all)["events"].as_array().cloned().expect("events")
-}
-
-fn text(e: &Value) -> &str {
-    e["text"].as_str().expect("a text")
 }
 
 #[test]
@@ -135,8 +130,10 @@ fn calls_of_tls_are_about_their_connection() {
     let packets = json(&["packets", &log, "--limit", "0", "--json"]);
     let (mut with, mut data) = (0, 0);
     for packet in packets["packets"].as_array().unwrap() {
-        let (Some(from), Some(to)) = (packet["src_port"].as_i64(), packet["dst_port"].as_i64()) else { continue };
-        let own = ports.values().any(|p| *p == [from, to]) && packet["proto"] == 6;
+        let (Some(from), Some(to)) = (packet["src_port"].as_i64(), packet["dst_port"].as_i64()) else {
+            continue;
+        };
+        let own = ports.values().any(|p| *p == [from, to]);
         if !own || packet["len_bytes"].as_i64().unwrap() < 90 {
             continue;
         }
@@ -151,4 +148,106 @@ fn calls_of_tls_are_about_their_connection() {
         with += usize::from(!said.is_empty());
     }
     assert!(data > 60 && with * 10 >= data * 9, "{with} of {data} packets with data");
+}
+
+/// Connections of which the client does not trust the server: what both libraries say of it, thread and socket.
+const REFUSED: &str = r#"
+import socket, ssl, struct, sys, threading
+here = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER); here.load_cert_chain(sys.argv[1])
+there = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+listening = socket.create_server(("127.0.0.1", 0))
+cookie = lambda s: struct.unpack("Q", s.getsockopt(socket.SOL_SOCKET, 57, 8))[0]
+out = []
+def serve():
+    for _ in range(4):
+        c = listening.accept()[0]; n = cookie(c)
+        try: here.wrap_socket(c, server_side=True).recv(1)
+        except ssl.SSLError as e: out.append((threading.get_native_id(), n, e.reason))
+t = threading.Thread(target=serve); t.start()
+for _ in range(4):
+    c = socket.create_connection(listening.getsockname()); n = cookie(c)
+    try: there.wrap_socket(c, server_hostname="x")
+    except ssl.SSLError as e: out.append((threading.get_native_id(), n, e.reason))
+t.join()
+for o in out: print(*o)
+"#;
+
+#[test]
+fn what_went_wrong_has_its_name_and_connection() {
+    let Some(p) = Place::new("refused") else { return };
+    let (log, out) = recorded(&p, "app,programs", &["/usr/bin/python3", "-c", REFUSED, &pem(&p)]);
+    let all = events(&log, &[]);
+    let (mut alerts, mut unverified) = (0, 0);
+    for line in out.lines() {
+        let w: Vec<&str> = line.split(' ').collect();
+        let [thread, socket, reason] = w[..] else { panic!("{line}") };
+        // Python has the library's names: of an alert in capitals, with the oldest version that has it.
+        let named = match reason.split_once("_ALERT_") {
+            Some((_, alert)) => format!("alert:{}", alert.to_lowercase()),
+            None => reason.to_owned(),
+        };
+        let said = format!("tls: error {named}");
+        let its = all.iter().filter(|e| {
+            e["pid"].to_string() == thread && e["socket_id"].to_string() == socket && text(e) == said
+        });
+        let of_thread: Vec<&Value> =
+            all.iter().filter(|e| e["pid"].to_string() == thread).map(|e| &e["what"]).collect();
+        assert_eq!(its.count(), 1, "{line}: {of_thread:?}");
+        alerts += usize::from(named == "alert:unknown_ca");
+        unverified += usize::from(named == "CERTIFICATE_VERIFY_FAILED");
+    }
+    assert_eq!((alerts, unverified), (4, 4), "{out}");
+}
+
+/// Two threads look names up at a server of the test's own, which is asked by a socket each time; what the server saw: name, port of who asked.
+const NAMES: &str = r#"
+import socket, struct, threading
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); server.bind(("127.0.0.53", 53))
+def serve():
+    while True:
+        q, who = server.recvfrom(512)
+        if q == b"end": return
+        at, labels = 12, []
+        while q[at]: labels.append(q[at + 1:at + 1 + q[at]].decode()); at += 1 + q[at]
+        kind = struct.unpack(">H", q[at + 1:at + 3])[0]
+        print(".".join(labels), who[1], kind, flush=True)
+        answer = b"\xc0\x0c" + struct.pack(">HHIH4s", 1, 1, 1, 4, bytes([127, 0, 0, 9])) if kind == 1 else b""
+        server.sendto(q[:2] + b"\x81\x80" + q[4:6] + struct.pack(">H", len(answer) > 0) + b"\0\0\0\0" + q[12:at + 5] + answer, who)
+t = threading.Thread(target=serve); t.start()
+def ask(n):
+    for i in range(10): assert socket.getaddrinfo(f"h{n}-{i}.kpat.test", 80, type=socket.SOCK_STREAM)[0][4][0] == "127.0.0.9"
+all = [threading.Thread(target=ask, args=(n,)) for n in range(2)]
+[a.start() for a in all]; [a.join() for a in all]
+server.sendto(b"end", ("127.0.0.53", 53)); t.join()
+"#;
+
+#[test]
+fn a_look_up_is_about_the_socket_that_asked() {
+    let Some(p) = Place::new("names-joined") else { return };
+    let (resolv, hosts) = (p.path("resolv.conf"), p.path("nsswitch.conf"));
+    std::fs::write(&resolv, "nameserver 127.0.0.53\n").expect("a file");
+    std::fs::write(&hosts, "hosts: dns\n").expect("a file");
+    // In a network and with files of its own.
+    let inside = format!(
+        "mount --bind {resolv} /etc/resolv.conf && mount --bind {hosts} /etc/nsswitch.conf && ip link set lo up && exec /usr/bin/python3 -c \"$0\""
+    );
+    let command = ["unshare", "-m", "-n", "sh", "-c", &inside, NAMES];
+    let (log, out) = recorded(&p, "app,programs", &command);
+    let all = events(&log, &[]);
+    let sockets = json(&["app", &log, "--json", "--limit", "0"]);
+    let port = |id: &Value| {
+        let of = sockets["sockets"].as_array().unwrap().iter().find(|s| s["socket_id"] == *id);
+        of.map_or(-1, |s| number(s, "local_port"))
+    };
+    let mut seen = 0;
+    for line in out.lines() {
+        let w: Vec<&str> = line.split(' ').collect();
+        let [name, asked_from, _] = w[..] else { panic!("{line}") };
+        let ends: Vec<&Value> =
+            all.iter().filter(|e| e["a"] == 2 && text(e).contains(&format!("getaddrinfo({name})"))).collect();
+        let [end] = ends[..] else { panic!("{line}: {ends:?}") };
+        assert_eq!(port(&end["socket_id"]).to_string(), asked_from, "{line}: {end}");
+        seen += 1;
+    }
+    assert!(seen >= 20, "{out}");
 }

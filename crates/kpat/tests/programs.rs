@@ -3,6 +3,9 @@
 #[allow(dead_code, reason = "other tests use other parts of it")]
 mod place;
 
+mod joined;
+mod often;
+
 use place::{Place, json, kpat, until, words};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -20,7 +23,7 @@ def work(n):
     for i in range(20):
         name, before = f"t{n}-{i}.invalid", now()
         try: socket.getaddrinfo(name, 80, type=socket.SOCK_STREAM); result = 0
-        except socket.gaierror as e: result = e.errno
+        except socket.gaierror as e: result = next(n for n in dir(socket) if n[:4] == "EAI_" and getattr(socket, n) == e.errno)
         out.append((name, before, now(), result))
 all = [threading.Thread(target=work, args=(n,)) for n in range(2)]
 [t.start() for t in all]; [t.join() for t in all]

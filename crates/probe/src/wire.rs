@@ -124,7 +124,6 @@ pub mod argument_flag {
     pub const ARG_THEN: u32 = 32;
     pub const ARG_DESCRIPTOR: u32 = 64;
 }
-
 pub mod call_side {
     pub const CALL_NONE: u32 = 0;
     pub const CALL_ENTRY: u32 = 1;

@@ -142,7 +142,8 @@ pub(super) fn of(
         }
         if let Some(row) = programs.rows.get(&hit.func) {
             let program = numbers.get(row.program.as_str()).copied().unwrap_or(0);
-            let of = row.key().map(|k| (program, process(&programs.processes, hit.pid, hit.at), hit.values[k]));
+            let of =
+                row.key().map(|k| (program, process(&programs.processes, hit.pid, hit.at), hit.values[k]));
             walk.hit(&hit, n, row, program, of)?;
         }
         n += 1;
@@ -170,8 +171,10 @@ impl Walk {
         for (_, record) in log.app_records() {
             match record {
                 AppRecord::Crossing(r) => {
-                    let asks =
-                        matches!(r.what, Crossing::Ask | Crossing::Send | Crossing::ToTransport | Crossing::Recv);
+                    let asks = matches!(
+                        r.what,
+                        Crossing::Ask | Crossing::Send | Crossing::ToTransport | Crossing::Recv
+                    );
                     if asks && r.ctx == Context::Task && programs.threads.contains_key(&r.pid) {
                         let socket = large.get(&r.sock).copied().unwrap_or(i64::from(r.sock));
                         uses.push(Use { at: r.at.0, thread: r.pid, socket })?;
@@ -283,7 +286,8 @@ impl Walk {
                     }
                     return self.named.push(Named { hit: n, socket });
                 }
-                let around = self.calls.get_mut(&hit.pid).into_iter().flatten().rfind(|c| c.program == program);
+                let around =
+                    self.calls.get_mut(&hit.pid).into_iter().flatten().rfind(|c| c.program == program);
                 if let Some(call) = around.filter(|c| c.within.len() < MOST_NESTED) {
                     call.within.push(n);
                 }
@@ -340,7 +344,16 @@ mod tests {
             let (at, one) = (at as i64, |pid, func, stage: Stage, key| {
                 let mut values = [0; VALUES];
                 values[0] = key;
-                Hit { at: at as i64, pid, func, cpu: 0, stage: stage as u8, faults: 0, values, text: [0; super::super::TEXT] }
+                Hit {
+                    at: at as i64,
+                    pid,
+                    func,
+                    cpu: 0,
+                    stage: stage as u8,
+                    faults: 0,
+                    values,
+                    text: [0; super::super::TEXT],
+                }
             });
             let key = |k| Some((1, 9, k));
             let done = match *step {
@@ -375,7 +388,10 @@ mod tests {
         assert_eq!(named(&two), [Some(10), Some(20), Some(10), Some(20), Some(10)]);
         assert_eq!(named(&[Begin(7, 1), Uses(7, 10), Uses(7, 11), End(7)]), [None; 2], "of two");
         assert_eq!(named(&[Uses(7, 10), Begin(7, 1), End(7), Uses(7, 10)]), [None; 2], "beside it");
-        assert_eq!(named(&[Begin(7, 1), Begin(7, 2), Uses(7, 10), End(7), Uses(7, 10), End(7)]), [Some(10); 4]);
+        assert_eq!(
+            named(&[Begin(7, 1), Begin(7, 2), Uses(7, 10), End(7), Uses(7, 10), End(7)]),
+            [Some(10); 4]
+        );
     }
 
     #[test]
@@ -388,7 +404,8 @@ mod tests {
 
     #[test]
     fn where_the_log_has_a_gap_nothing_is_named() {
-        let gap = [Begin(7, 1), Uses(7, 10), End(7), Gap(2), Begin(7, 1), Uses(7, 10), End(7), Begin(7, 1), End(7)];
+        let gap =
+            [Begin(7, 1), Uses(7, 10), End(7), Gap(2), Begin(7, 1), Uses(7, 10), End(7), Begin(7, 1), End(7)];
         assert_eq!(named(&gap), [Some(10), Some(10), None, None, None, None]);
         assert_eq!(named(&[Begin(7, 1), Uses(7, 10), Gap(0), End(7)]), [None; 2]);
     }

@@ -78,7 +78,8 @@ impl Names {
                 out += word;
                 continue;
             };
-            let words = self.0.get(name).ok_or_else(|| format!("`{word}`: no line = {name} NUMBER WORD ..."))?;
+            let words =
+                self.0.get(name).ok_or_else(|| format!("`{word}`: no line = {name} NUMBER WORD ..."))?;
             let all: Vec<String> = words.0.iter().map(|(n, word)| format!("{n}={word}")).collect();
             let _ = write!(out, "{kind}({name}:{})", all.join(";"));
         }

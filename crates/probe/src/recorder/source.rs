@@ -1,6 +1,9 @@
 //! One source of a recording: its kernel side, loaded and attached, and its rings. What is common to all sources of a recording (files,
 //! rotation, losses, control, pauses, cost) is the recorder's, which holds any number of them.
 
+mod choice;
+mod often;
+
 use super::scope::interface_ids;
 use super::types::Application;
 use super::{Error, Note, Options};
@@ -17,7 +20,7 @@ use crate::roles::role;
 use crate::sampling::{self, Clocks as SampleClocks};
 use crate::sink::Sink;
 use crate::whose::{self, Whose};
-use crate::work::{self, Accounts, ChangeChoice, Term};
+use crate::work::{self, Accounts};
 use crate::{app, filter, kernel, programs, radios, sys};
 use kpat_model::BootNs;
 use kpat_model::meta;
@@ -497,46 +500,6 @@ impl Source {
         if count > 0 {
             let cause = kpat_model::LossCause::UseTableFull;
             sink.loss(&kpat_model::Loss { cause, cpu: -1, from: now, to: now, count });
-        }
-    }
-
-    /// Hits of places that were more than are recorded, since it was asked a second ago or earlier; `all`: in any case.
-    pub(super) fn count_often(&self, sink: &mut Sink, now: BootNs, all: bool) {
-        let (asked, often) = &mut *self.often.borrow_mut();
-        if self.side != Side::Programs || !all && now.0 - asked.0 < 1_000_000_000 {
-            return;
-        }
-        let from = std::mem::replace(asked, now);
-        let (count, places) = often.left_out(&self.loaded, &self.hooks);
-        if count == 0 {
-            return;
-        }
-        let cause = kpat_model::LossCause::TooOften;
-        sink.loss(&kpat_model::Loss { cause, cpu: -1, from, to: now, count });
-        for place in places {
-            super::note(sink, &format!("{place} is hit too often: not all is recorded"));
-        }
-    }
-
-    /// Who is chosen, from now on; `None`: no choice was asked for, and this is no profile.
-    pub(super) fn change_choice(&self, change: &ChangeChoice) -> Option<std::io::Result<Vec<Term>>> {
-        if let Some(whose) = &self.whose {
-            let mut whose = whose.borrow_mut();
-            return Some(whose.change(&self.loaded, change).map(|()| whose.choice().terms().to_vec()));
-        }
-        let mut accounts = self.accounts.as_ref()?.borrow_mut();
-        Some(accounts.change_choice(&self.loaded, change).map(|()| accounts.choice().terms().to_vec()))
-    }
-
-    /// Its kernel side, if it asks whose packets or sockets are.
-    pub(super) fn asks_whose(&self) -> Option<&Loaded> {
-        self.whose.as_ref().map(|_| &self.loaded)
-    }
-
-    /// Rules about processes are evaluated anew.
-    pub(super) fn look_whose(&self) {
-        if let Some(whose) = &self.whose {
-            whose.borrow_mut().look();
         }
     }
 
