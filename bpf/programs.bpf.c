@@ -221,12 +221,13 @@ static __always_inline int hit(struct pt_regs *ctx, bool sleeps)
 	h = bpf_map_lookup_elem(&hooks, &at);
 	if (!ctl || !h || !func_mode[h->mode & (KP_MAX_FUNCS - 1)])
 		return 0;
-	if (is_too_often(h, at, (u32)pid_tgid, now))
+	if (!h->only && is_too_often(h, at, (u32)pid_tgid, now))
 		return 0;
 #pragma unroll
 	for (u32 i = 0; i < KP_MAX_ARGUMENTS; i++)
 		argument(ctx, h, i, (u32)pid_tgid, &s, sleeps);
-	if (h->only && s.value[(h->only - 1) & 3] != h->wanted)
+	/* Only of those that are wanted there may be too many. */
+	if (h->only && (s.value[(h->only - 1) & 3] != h->wanted || is_too_often(h, at, (u32)pid_tgid, now)))
 		return 0;
 	len = read_text(&s, sleeps);
 	if (s.faults)

@@ -73,6 +73,10 @@ fn recorded(p: &Place, profile: &str, command: &[&str]) -> (String, String) {
     (log, String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
+fn shown(e: &Value, key: &str) -> String {
+    e[key].to_string()
+}
+
 fn events(log: &str, more: &[&str]) -> Vec<Value> {
     let all = [&["events", log, "--kind", "program", "--limit", "0", "--json"], more].concat();
     json(&all)["events"].as_array().cloned().expect("events")
@@ -113,7 +117,7 @@ fn calls_of_tls_are_about_their_connection() {
     // Asked for by socket: these, and nothing of another; likewise beside the socket's own sums.
     let (socket, n) = sockets.iter().next().unwrap();
     let its = events(&log, &["--socket", socket]);
-    assert!(its.iter().all(|e| e["socket_id"].to_string() == *socket));
+    assert!(its.iter().all(|e| shown(e, "socket_id") == *socket));
     assert!(its.iter().filter(ends).count() >= *n, "{n}: {its:?}");
     let beside = json(&["app", &log, "--socket", socket, "--json"]);
     assert_eq!(beside["programs"].as_array().expect("programs").len(), its.len());
@@ -187,11 +191,11 @@ fn what_went_wrong_has_its_name_and_connection() {
             None => reason.to_owned(),
         };
         let said = format!("tls: error {named}");
-        let its = all.iter().filter(|e| {
-            e["pid"].to_string() == thread && e["socket_id"].to_string() == socket && text(e) == said
-        });
+        let its = all
+            .iter()
+            .filter(|e| shown(e, "pid") == thread && shown(e, "socket_id") == socket && text(e) == said);
         let of_thread: Vec<&Value> =
-            all.iter().filter(|e| e["pid"].to_string() == thread).map(|e| &e["what"]).collect();
+            all.iter().filter(|e| shown(e, "pid") == thread).map(|e| &e["what"]).collect();
         assert_eq!(its.count(), 1, "{line}: {of_thread:?}");
         alerts += usize::from(named == "alert:unknown_ca");
         unverified += usize::from(named == "CERTIFICATE_VERIFY_FAILED");

@@ -8,7 +8,8 @@ use serde_json::Value;
 const HOT: &str = r#"
 #include <stdio.h>
 __attribute__((noinline)) int called(int i) { __asm__ volatile("" ::: "memory"); return i % 8 ? called(i - 1) + 1 : i; }
-int main(void) { long n = 0; for (int i = 0; i < 4000; i++) { called(7); n += 8; } printf("%ld\n", n); return 0; }
+__attribute__((noinline)) void chosen(int i) { __asm__ volatile("" : : "r"(i) : "memory"); }
+int main(void) { long n = 0; for (int i = 0; i < 4000; i++) { called(7); chosen(i % 10 - 5); n += 8; } printf("%ld\n", n); return 0; }
 "#;
 
 /// Beginnings, ends without one, and what was left out.
@@ -43,16 +44,29 @@ fn counted(p: &Place, program: &str, table: &str, limit: &str) -> (i64, i64, i64
     (of(1), lone, left, controls)
 }
 
+/// Hits that are recorded by their value.
+fn chosen(p: &Place) -> Vec<String> {
+    let all = json(&["events", &p.path("x.kpat"), "--kind", "program", "--limit", "0", "--json"]);
+    let all = all["events"].as_array().cloned().expect("events");
+    all.iter().map(text).filter(|t| t.starts_with("chosen: ")).map(str::to_owned).collect()
+}
+
 #[test]
 fn what_is_left_out_is_counted() {
     let Some(p) = Place::new("often") else { return };
     let (program, table) = (compiled(&p, "hot", HOT, &["-fno-optimize-sibling-calls"]), p.path("table.txt"));
-    std::fs::write(&table, format!("own {program} called span n=1:int,r=return:int called({{n}}) = {{r}}\n"))
-        .unwrap();
+    let rows = format!(
+        "own {program} called span n=1:int,r=return:int called({{n}}) = {{r}}\n\
+         chosen {program} chosen mark n=1:int=-2 {{n}}\n"
+    );
+    std::fs::write(&table, rows).unwrap();
     let (calls, lone, left, controls) = counted(&p, &program, &table, "1000");
-    assert_eq!((2 * calls + left, lone), (64_000, 0));
-    assert!(calls < 32_000 && calls >= 100, "{calls}");
+    let chosen = chosen(&p).len() as i64;
+    assert_eq!((2 * calls + chosen + left, lone), (64_400, 0), "{chosen} by their value");
+    assert!((100..32_000).contains(&calls), "{calls}");
     assert!(controls.iter().any(|e| text(e).contains("hot:called is hit too often")), "{controls:?}");
     let (calls, lone, left, controls) = counted(&p, &program, &table, "0");
     assert_eq!((calls, lone, left), (32_000, 0, 0), "{controls:?}");
+    // By its value: a tenth of them.
+    assert_eq!(self::chosen(&p), vec!["chosen: -2"; 400]);
 }
