@@ -30,6 +30,7 @@ struct kp_stack _kp_stack SEC(".data.types") = {};
 struct kp_announcement _kp_announcement SEC(".data.types") = {};
 struct kp_argument _kp_argument SEC(".data.types") = {};
 struct kp_hook _kp_hook SEC(".data.types") = {};
+struct kp_rate _kp_rate SEC(".data.types") = {};
 struct kp_program _kp_program SEC(".data.types") = {};
 struct kp_radio_point _kp_radio_point SEC(".data.types") = {};
 struct kp_radio _kp_radio SEC(".data.types") = {};
@@ -53,6 +54,7 @@ enum kp_use_kind _kp_use_kind SEC(".data.types") = KP_USE_READ;
 enum kp_rule_kind _kp_rule_kind SEC(".data.types") = KP_RULE_COMM;
 enum kp_argument_from _kp_argument_from SEC(".data.types") = KP_ARG_NONE;
 enum kp_argument_flag _kp_argument_flag SEC(".data.types") = KP_ARG_SIGNED;
+enum kp_call_side _kp_call_side SEC(".data.types") = KP_CALL_NONE;
 struct kp_ring_ctl _kp_ring_ctl SEC(".data.types") = {};
 
 char LICENSE[] SEC("license") = "GPL";

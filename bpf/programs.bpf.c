@@ -19,6 +19,13 @@ struct {
 	__type(value, struct kp_hook);
 } hooks SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, KP_MAX_HOOKS);
+	__type(key, u32);
+	__type(value, struct kp_rate);
+} rates SEC(".maps");
+
 /* What a function was given the address of and fills in before it returns. */
 struct call {
 	u32 pid;
@@ -31,6 +38,14 @@ struct {
 	__type(key, struct call);
 	__type(value, u64);
 } addresses SEC(".maps");
+
+/* Calls of a function in a thread whose entries were left out: how many of them have not returned. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct call);
+	__type(value, u32);
+} unrecorded SEC(".maps");
 
 struct sock_common___ports {
 	u16 skc_family;
@@ -159,6 +174,41 @@ static __always_inline u32 read_text(struct found *s, bool sleeps)
 	return first;
 }
 
+/*
+ * A function that is called without end costs its program a breakpoint each time; it shall not fill the log, too. Of a call both hits are left out or none: a
+ * beginning without its end would last for ever.
+ */
+static __always_inline bool is_too_often(const struct kp_hook *h, u32 at, u32 pid, u64 now)
+{
+	bool returns = h->of_call == KP_CALL_RETURN;
+	struct call call = { .pid = pid, .id = h->id };
+	u32 of = returns ? h->begins : at, one = 1, *open;
+	struct kp_rate *rate = bpf_map_lookup_elem(&rates, &of);
+
+	if (!rate || (returns && !rate->left_out))
+		return false;
+	if (!returns) {
+		if (now - rate->since >= KP_RATE_NS) {
+			rate->since = now;
+			rate->hits = 0;
+		}
+		if (!h->most || __sync_fetch_and_add(&rate->hits, 1) < h->most)
+			return false;
+	}
+	open = h->of_call ? bpf_map_lookup_elem(&unrecorded, &call) : NULL;
+	if (returns) {
+		if (!open || !*open)
+			return false;
+		--*open;
+	} else if (open) {
+		++*open;
+	} else if (h->of_call) {
+		bpf_map_update_elem(&unrecorded, &call, &one, BPF_ANY);
+	}
+	__sync_fetch_and_add(&rate->left_out, 1);
+	return true;
+}
+
 static __always_inline int hit(struct pt_regs *ctx, bool sleeps)
 {
 	u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_boot_ns();
@@ -171,9 +221,14 @@ static __always_inline int hit(struct pt_regs *ctx, bool sleeps)
 	h = bpf_map_lookup_elem(&hooks, &at);
 	if (!ctl || !h || !func_mode[h->mode & (KP_MAX_FUNCS - 1)])
 		return 0;
+	if (!h->only && is_too_often(h, at, (u32)pid_tgid, now))
+		return 0;
 #pragma unroll
 	for (u32 i = 0; i < KP_MAX_ARGUMENTS; i++)
 		argument(ctx, h, i, (u32)pid_tgid, &s, sleeps);
+	/* Only of those that are wanted there may be too many. */
+	if (h->only && (s.value[(h->only - 1) & 3] != h->wanted || is_too_often(h, at, (u32)pid_tgid, now)))
+		return 0;
 	len = read_text(&s, sleeps);
 	if (s.faults)
 		count_loss(ctl, KP_LOSS_READ_FAULT);

@@ -41,13 +41,33 @@ struct kp_argument {
 	s64 offset;
 };
 
+enum kp_call_side {
+	KP_CALL_NONE = 0, /* what is hit is by itself */
+	KP_CALL_ENTRY = 1,
+	KP_CALL_RETURN = 2,
+};
+
 /* A place in a program: user space fills these in. */
 struct kp_hook {
 	u16 id; /* number in the log */
 	u16 mode; /* which switch turns it on and off */
 	u8 stage;
-	u8 pad[3];
+	u8 of_call; /* KP_CALL_*: of a function's entry and return both are recorded or neither */
+	u16 begins; /* which hook is at its entry */
+	u32 most; /* records in KP_RATE_NS at most, 0: any number */
+	u32 only; /* 1 and the value that has to be `wanted`, else the hit is no record; 0: none */
+	u64 wanted;
 	struct kp_argument argument[KP_MAX_ARGUMENTS];
+};
+
+#define KP_RATE_NS 100000000ull
+
+/* How often a place is hit. */
+struct kp_rate {
+	u64 since; /* beginning of the stretch of KP_RATE_NS */
+	u64 left_out; /* hits in all that were more than there may be */
+	u32 hits; /* in this stretch */
+	u32 pad;
 };
 
 /* Such a place was hit. */
@@ -63,6 +83,6 @@ struct kp_program {
 };
 
 _Static_assert(sizeof(struct kp_program) == 120, "program");
-_Static_assert(sizeof(struct kp_hook) == 8 + 16 * KP_MAX_ARGUMENTS, "hook");
+_Static_assert(sizeof(struct kp_hook) == 24 + 16 * KP_MAX_ARGUMENTS, "hook");
 
 #endif

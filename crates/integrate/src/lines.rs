@@ -210,6 +210,7 @@ impl Reader<'_> {
             b: number,
             text: format!("{}: {}{cut}", self.name, &text[..end]),
             after_ns: Some(after),
+            socket_id: None,
         })?;
         Ok(())
     }

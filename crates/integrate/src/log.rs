@@ -224,7 +224,7 @@ pub(super) fn pass(
         Ok::<_, crate::Error>(())
     })?;
     progress(Progress { stage: Stage::Log, done: records, total });
-    pass.finish(log, dir, records)
+    pass.finish(log, dir, early, records)
 }
 
 impl Pass<'_> {
@@ -352,6 +352,7 @@ impl Pass<'_> {
                         Timed::Read { within_ns } => Some(e.at.0.saturating_sub_unsigned(within_ns)),
                         Timed::Kernel | Timed::Recorder => None,
                     },
+                    socket_id: None,
                 })?;
             }
             Record::Process(p) => {
@@ -363,6 +364,9 @@ impl Pass<'_> {
                 self.lost = self.lost.saturating_add(l.count);
                 self.arrivals.loss(l);
                 self.packets.loss(l);
+                if matches!(l.cause, LossCause::RingFull | LossCause::TooOften) {
+                    self.programs.lost(l.from, l.to);
+                }
                 self.tables.loss.push(&LossRow {
                     cause: l.cause as i32,
                     cpu: (l.cpu >= 0).then_some(l.cpu),
@@ -491,7 +495,7 @@ impl Pass<'_> {
         Ok(damaged)
     }
 
-    fn finish(mut self, log: &Log, dir: &Path, records: u64) -> Result<Passed> {
+    fn finish(mut self, log: &Log, dir: &Path, early: &Path, records: u64) -> Result<Passed> {
         let damaged_bytes = self.damage(log)?;
         self.sweep(i64::MAX)?;
         let log_end = self.last.max(self.closed);
@@ -500,7 +504,7 @@ impl Pass<'_> {
         })?;
         self.keep_sightings()?;
         let mut t = self.tables;
-        self.programs.finish(&mut t.event)?;
+        self.programs.finish(log, early, &mut t.event)?;
         self.network.finish(dir)?;
         let began = log.meta().started.boot.0.clamp(0, MAX_TIME);
         let whole = (self.first.min(began), log_end.max(began));

@@ -3,8 +3,11 @@
 //! Hits come from rings of their own, so those of one thread on two CPUs may be read in any order: they are sorted before beginnings are found for
 //! ends.
 
+mod sockets;
+
 use crate::error::Result;
 use crate::spill::{Fixed, Put, Sorter, Take};
+use kpat_klog::Log;
 use kpat_model::hash::Map;
 use kpat_model::meta::Function;
 use kpat_model::programs::{Row, Shape, VALUES};
@@ -20,6 +23,8 @@ const TEXT: usize = 72;
 const MOST_OPEN: usize = 1 << 18;
 /// How deeply a function may be in itself.
 const MOST_NESTED: usize = 64;
+/// Losses that are remembered.
+const MOST_LOST: usize = 1 << 16;
 
 #[derive(Clone, Copy)]
 struct Hit {
@@ -84,7 +89,12 @@ pub(super) struct Programs {
     rows: BTreeMap<u16, Row>,
     /// Of each thread the processes that it was of, and since when.
     processes: Map<u32, Vec<(i64, u32)>>,
+    /// Threads that were hit.
+    threads: Map<u32, ()>,
+    /// From when to when some of the records are lost.
+    lost: Vec<(i64, i64)>,
     hits: Sorter<Hit>,
+    named: Sorter<sockets::Named>,
 }
 
 /// What tells beginnings apart: of a span its place, else the program; the thread, or what the row has as a key, which is an address in its process.
@@ -99,7 +109,14 @@ impl Programs {
     pub fn new(functions: &[Function], dir: &Path) -> Programs {
         let of = |f: &Function| Some((f.id, Row::parse(&f.via).ok()?));
         let rows = functions.iter().filter(|f| f.kind == "program").filter_map(of).collect();
-        Programs { rows, processes: Map::default(), hits: Sorter::new(dir, "programs", 1 << 16) }
+        Programs {
+            rows,
+            processes: Map::default(),
+            threads: Map::default(),
+            lost: Vec::new(),
+            hits: Sorter::new(dir, "programs", 1 << 16),
+            named: Sorter::new(dir, "named", 1 << 18),
+        }
     }
 
     /// A thread, or another by the same number, is of this process from then on.
@@ -118,24 +135,46 @@ impl Programs {
         let end = (0..=r.text.len().min(TEXT)).rev().find(|i| r.text.is_char_boundary(*i)).unwrap_or(0);
         text[..end].copy_from_slice(&r.text.as_bytes()[..end]);
         let (at, pid, func, stage) = (r.at.0, r.pid, r.func.0, r.stage as u8);
+        self.threads.entry(pid).or_default();
         self.hits.push(Hit { at, pid, func, cpu, stage, faults: r.faults, values: r.values, text })
     }
 
-    pub fn finish(mut self, events: &mut TableWriter<EventRow>) -> Result<()> {
+    /// Records are lost in that time.
+    pub fn lost(&mut self, from: BootNs, to: BootNs) {
+        if !self.rows.is_empty() && self.lost.len() < MOST_LOST {
+            self.lost.push((from.0, to.0));
+        }
+    }
+
+    /// Writes the events. `dir`: for what is sorted on the way.
+    pub fn finish(mut self, log: &Log, dir: &Path, events: &mut TableWriter<EventRow>) -> Result<()> {
         self.processes.values_mut().for_each(|all| all.sort_unstable());
-        let hits = self.hits.finish()?;
+        let hits = std::mem::replace(&mut self.hits, Sorter::new(dir, "no-hits", 1)).finish()?;
+        if hits.len() == 0 {
+            return Ok(());
+        }
+        let named = std::mem::replace(&mut self.named, Sorter::new(dir, "none-named", 1));
+        let named = sockets::of(&self, &hits, log, dir, named)?;
+        let mut named = named.iter()?;
+        let (mut next_named, mut n) = (named.next()?, 0);
         let mut all = hits.iter()?;
         let programs = numbered(&self.rows);
         let mut open: Map<Of, Vec<ProgramRecord>> = Map::default();
         let mut waiting = 0;
         while let Some(hit) = all.next()? {
             let r = hit.record();
+            let socket = next_named.filter(|s| s.hit == n).map(|s| s.socket);
+            if socket.is_some() {
+                next_named = named.next()?;
+            }
+            n += 1;
             let Some(row) = self.rows.get(&hit.func) else {
                 events.push(&event(
                     &hit,
                     r.stage,
                     if r.stage == Stage::End { -1 } else { 0 },
                     format!("place {}, which the log does not name", hit.func),
+                    None,
                 ))?;
                 continue;
             };
@@ -173,7 +212,7 @@ impl Programs {
                 _ if r.stage == Stage::End => took,
                 _ => 0,
             };
-            events.push(&event(&hit, r.stage, b, format!("{}: {text}", row.program)))?;
+            events.push(&event(&hit, r.stage, b, format!("{}: {text}", row.program), socket))?;
         }
         Ok(())
     }
@@ -188,7 +227,7 @@ fn process(all: &Map<u32, Vec<(i64, u32)>>, pid: u32, at: i64) -> u32 {
         .map_or(pid, |(_, tgid)| *tgid)
 }
 
-fn event(hit: &Hit, stage: Stage, b: i64, text: String) -> EventRow {
+fn event(hit: &Hit, stage: Stage, b: i64, text: String, socket_id: Option<i64>) -> EventRow {
     EventRow {
         at_ns: hit.at,
         kind: EventKind::Program as i32,
@@ -201,6 +240,7 @@ fn event(hit: &Hit, stage: Stage, b: i64, text: String) -> EventRow {
         b,
         text,
         after_ns: None,
+        socket_id,
     }
 }
 

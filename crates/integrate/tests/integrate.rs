@@ -481,7 +481,7 @@ fn system_events_have_the_kernels_stamp_or_bounds() {
     log.push(2, event(EventKind::Link, 200, Timed::Kernel, 78));
     log.close();
     let (_, store) = run(&dir);
-    let links = EventFilter { kinds: vec![EventKind::Link as i32], packet: None, from_ns: None, to_ns: None };
+    let links = EventFilter { kinds: vec![EventKind::Link as i32], ..EventFilter::default() };
     let mut logged: Vec<_> = store
         .events(&links, 0)
         .unwrap()

@@ -30,6 +30,9 @@ pub struct Args {
     /// Only events of this packet
     #[arg(long, value_name = "ID")]
     packet: Option<i64>,
+    /// Only what programs said of this socket
+    #[arg(long, value_name = "ID")]
+    socket: Option<i64>,
     /// At or after this time: since the start (1.5s) or of day (10:22:30, UTC)
     #[arg(long, value_name = "TIME", value_parser = When::parse)]
     from: Option<When>,
@@ -66,6 +69,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     let filter = EventFilter {
         kinds,
         packet: args.packet,
+        socket: args.socket,
         from_ns: args.from.map(|t| t.in_log(&log)).transpose()?,
         to_ns: args.until.map(|t| t.in_log(&log)).transpose()?,
     };
@@ -147,7 +151,7 @@ pub fn kind_style(kind: i32) -> Style {
 }
 
 /// What [`as_json`] has, in the order of `--tsv`.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "at_boot_ns",
     "at_wall_ns",
     "kind",
@@ -166,6 +170,7 @@ const FIELDS: [&str; 18] = [
     "a",
     "b",
     "text",
+    "socket_id",
 ];
 
 pub fn as_json(log: &Integrated, e: &EventOfPacket) -> Value {
@@ -189,5 +194,6 @@ pub fn as_json(log: &Integrated, e: &EventOfPacket) -> Value {
         "a": e.event.a,
         "b": e.event.b,
         "text": e.event.text,
+        "socket_id": e.event.socket_id,
     })
 }

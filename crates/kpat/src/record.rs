@@ -109,6 +109,9 @@ pub struct Args {
     /// With --profile programs: record these rows of a table of programs, too; may be repeated
     #[arg(long, value_name = "FILE")]
     programs: Vec<PathBuf>,
+    /// With --profile programs: record so many calls of a function, or hits of another place, in a second at most, and count those left out; 0: all
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    programs_limit: u32,
     /// Do not sample the kernel's statistics on our programs (the cost is then not known)
     #[arg(long)]
     no_cost: bool,

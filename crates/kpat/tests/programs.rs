@@ -3,6 +3,9 @@
 #[allow(dead_code, reason = "other tests use other parts of it")]
 mod place;
 
+mod joined;
+mod often;
+
 use place::{Place, json, kpat, until, words};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -20,7 +23,7 @@ def work(n):
     for i in range(20):
         name, before = f"t{n}-{i}.invalid", now()
         try: socket.getaddrinfo(name, 80, type=socket.SOCK_STREAM); result = 0
-        except socket.gaierror as e: result = e.errno
+        except socket.gaierror as e: result = next(n for n in dir(socket) if n[:4] == "EAI_" and getattr(socket, n) == e.errno)
         out.append((name, before, now(), result))
 all = [threading.Thread(target=work, args=(n,)) for n in range(2)]
 [t.start() for t in all]; [t.join() for t in all]
@@ -142,7 +145,8 @@ fn rows_of_a_users_own_and_probes_that_a_library_has() {
     assert!(built.status.success(), "{}", words(&built));
     let rows = format!(
         "c++ libstdc++.so.6 usdt:libstdcxx:throw mark object=1:hex,type=2:hex throws {{object}}\n\
-         own {program} main span result=return:int main = {{result}}\n\
+         = code 0 fine 1 failed\n\
+         own {program} main span result=return:int(code) main = {{result}}\n\
          own {program} no_such_function span - never\n"
     );
     std::fs::write(&table, rows).unwrap();
@@ -157,7 +161,7 @@ fn rows_of_a_users_own_and_probes_that_a_library_has() {
     assert_eq!(out, "17\n");
     let own: Vec<&Value> = events.iter().filter(|e| text(e).starts_with("own: ")).collect();
     let main: Vec<(&str, i64)> = own.iter().map(|e| (text(e), number(e, "a"))).collect();
-    assert_eq!(main, [("own: main = …", 1), ("own: main = 0", 2)]);
+    assert_eq!(main, [("own: main = …", 1), ("own: main = fine", 2)]);
     let thrown = |e: &&Value| text(e).starts_with("c++: throws 0x") && e["pid"] == own[0]["pid"];
     assert_eq!(events.iter().filter(thrown).count(), 17);
 }

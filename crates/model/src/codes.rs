@@ -162,6 +162,7 @@ code_type! {
         UseTableFull = 18, "use-table-full", "The table of who uses which socket had no place.", "work for some sockets is charged to nobody or to another of their users; sockets were more than the table holds";
         ModuleUnloaded = 19, "module-unloaded", "The guest unloaded a module whose functions were probed. Counted once for each module.", "calls of that module's functions since then are not in the log, also if it was loaded again; `kpat guest record` names it";
         NotRun = 20, "not-run", "The kernel ran softirqs of the network without our programs, more than it counted of it (/proc/softirqs). About as many records as others of that CPU in that time left.", "the kernel did not run programs in some softirqs, as where a rule forbids them for the task that was interrupted; what these handled is missing: packets may seem to wait or to end there";
+        TooOften = 21, "too-often", "A place in a program was hit more often than is recorded (--programs-limit): the others are left out, of a function's call both.", "a place in a program is hit without end; leave it out by a line !PROGRAM PLACE of a table (--programs), which also spares the program its breakpoint, or give a larger --programs-limit";
     }
 }
 

@@ -1,9 +1,13 @@
 //! What programs themselves say of their work: a table of places in programs (functions and USDT probes), what is read there and what it means.
 //! The recorder attaches by it, and the log has each row, so that whoever integrates knows the meaning of the values.
 
+mod names;
+
 use crate::codes::{Code, code_type};
 use crate::functions::glob;
 use crate::ids::{BootNs, FuncId};
+use names::Names;
+pub use names::Words;
 use std::fmt::Write;
 
 /// The rows that kpat has itself.
@@ -76,7 +80,7 @@ pub enum Kind {
     Hex,
     /// A descriptor. Its value has above its 32 bits, if it is a socket of IP, the local port and the peer's.
     Descriptor,
-    /// Tells what begins from what else begins in the same thread, and need not end there.
+    /// The object that it is about. Tells what begins from what else begins in the same thread, and need not end there.
     Key,
     /// Up to its zero, or of the length that this argument has.
     Text {
@@ -109,6 +113,10 @@ pub struct Argument {
     pub pointed: bool,
     /// It is filled in only if the function returns something else than 0.
     pub if_returned: bool,
+    /// Of its numbers.
+    pub words: Option<Words>,
+    /// A hit with another value is not recorded.
+    pub only: Option<i64>,
 }
 
 impl Argument {
@@ -155,6 +163,12 @@ impl Table {
 /// *Errors*: the line, and what is wrong with it.
 pub fn parse(text: &str) -> Result<Table, String> {
     let mut table = Table::default();
+    let mut names = Names::in_text(BUILT_IN);
+    for (i, line) in text.lines().enumerate() {
+        if let Some(line) = line.trim().strip_prefix('=') {
+            names.line(line).map_err(|why| format!("line {}: {why}", i + 1))?;
+        }
+    }
     for (i, line) in text.lines().enumerate() {
         let line = line.trim();
         let at = |why: String| format!("line {}: {why}", i + 1);
@@ -166,8 +180,9 @@ pub fn parse(text: &str) -> Result<Table, String> {
                 _ => return Err(at(format!("`{line}` is not !PROGRAM or !PROGRAM PLACE"))),
             };
             table.without.push((program.into(), place.into()));
-        } else if !line.is_empty() && !line.starts_with('#') {
-            table.rows.push(Row::parse(line).map_err(at)?);
+        } else if !line.is_empty() && !line.starts_with(['#', '=']) {
+            let row = names.put_into(line).and_then(|line| Row::parse(&line));
+            table.rows.push(row.map_err(at)?);
         }
     }
     Ok(table)
@@ -227,6 +242,9 @@ impl Row {
         if returned && self.shape != Shape::Span {
             return Err("only a span has a returned value".into());
         }
+        if self.shape == Shape::Span && self.arguments.iter().any(|a| a.only.is_some()) {
+            return Err("only hits of a begin, an end or a mark are chosen by a value".into());
+        }
         if usdt && self.shape == Shape::Span {
             return Err("a USDT probe is a begin, an end or a mark".into());
         }
@@ -251,6 +269,11 @@ impl Row {
     /// Which value tells what begins and ends apart.
     pub fn key(&self) -> Option<usize> {
         self.slots().find(|(_, a)| a.kind == Kind::Key)?.0
+    }
+
+    /// Which value has to be what for a hit to be recorded.
+    pub fn only(&self) -> Option<(usize, i64)> {
+        self.slots().find_map(|(slot, a)| slot.zip(a.only))
     }
 
     /// Does a span end with 0?
@@ -288,6 +311,10 @@ impl Row {
                 (Some(r), Some(i)) if r.faults >> i & 1 != 0 => write!(out, "?"),
                 (Some(r), Some(i)) => {
                     let v = if a.if_returned && self.returns_nothing(r) { 0 } else { r.values[i] };
+                    if let Some(word) = a.words.as_ref().and_then(|w| w.of(v as i64)) {
+                        out += word;
+                        continue;
+                    }
                     match a.kind {
                         Kind::Hex | Kind::Key => write!(out, "{v:#x}"),
                         Kind::Descriptor => match ports(v) {
@@ -375,6 +402,17 @@ fn argument(word: &str) -> Result<Argument, String> {
     let (pointed, kind) = kind.strip_prefix('*').map_or((false, kind), |k| (true, k));
     let (if_returned, kind) =
         kind.strip_suffix("/return").filter(|_| pointed).map_or((false, kind), |k| (true, k));
+    let (only, kind) = match kind.split_once('=').filter(|_| !kind.contains('(')) {
+        Some((kind, n)) => (Some(n.parse().map_err(|_| format!("`{n}` is no number to ask for"))?), kind),
+        None => (None, kind),
+    };
+    let (words, kind) = match kind.strip_suffix(')').and_then(|k| k.split_once('(')) {
+        Some((kind, of)) => {
+            let (_, words) = of.split_once(':').unwrap_or(("", of));
+            (Some(Words::parse(words)?), kind)
+        }
+        None => (None, kind),
+    };
     let of = |bytes, signed| Ok(Kind::Number { bytes, signed });
     let kind = match kind {
         "int" => of(4, true),
@@ -395,7 +433,13 @@ fn argument(word: &str) -> Result<Argument, String> {
             )),
         },
     }?;
-    Ok(Argument { name: name.into(), from, offsets, kind, pointed, if_returned })
+    if words.is_some() && !matches!(kind, Kind::Number { .. }) {
+        return Err(format!("`{rest}` is no type: only numbers have words"));
+    }
+    if only.is_some() && !matches!(kind, Kind::Number { .. }) {
+        return Err(format!("`{rest}` is no type: only a number can be asked for"));
+    }
+    Ok(Argument { name: name.into(), from, offsets, kind, pointed, if_returned, words, only })
 }
 
 /// `16`, `0x8+24`: the second is read by the kernel side from 16 bits.
@@ -435,7 +479,7 @@ mod tests {
         let of = |program: &str| {
             let rows = parse(BUILT_IN).unwrap().rows.into_iter().filter(|r| r.program == program);
             let left = rows.filter(|r| !table.is_without(r)).map(|r| r.place);
-            left.filter(|p| !matches!(p, Place::Function(name) if name.starts_with("gnutls_"))).count()
+            left.filter(|p| !matches!(p, Place::Function(name) if name.starts_with("gnutls_") || name.starts_with("ERR_"))).count()
         };
         assert_eq!((of("tls"), of("nginx"), table.rows.len()), (0, 0, 1));
         assert!(of("resolver") > 10);
@@ -502,6 +546,9 @@ mod tests {
             ("a b f mark a=1+-8:int x", "no offset"),
             ("a b f span a=1:*int/return x", "/return needs"),
             ("a b f span -", "sentence is missing"),
+            ("a b f span a=1:int=3 x", "chosen by a value"),
+            ("a b f mark a=1:int=x x", "no number to ask for"),
+            ("a b f mark a=1:hex=3 x", "only a number"),
         ] {
             let answer = Row::parse(line).unwrap_err();
             assert!(answer.contains(why), "{line}: {answer}");

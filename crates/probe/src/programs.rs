@@ -7,7 +7,7 @@ mod usdt;
 
 use crate::object::{Loaded, MAX_FUNCS};
 use crate::sys;
-use crate::wire::{self, argument_flag as flag, argument_from as at};
+use crate::wire::{self, argument_flag as flag, argument_from as at, call_side};
 use files::Binary;
 use kpat_model::meta;
 use kpat_model::programs::{ARGUMENTS, Argument, From, Kind, Place, Row, Shape, Stage};
@@ -24,6 +24,8 @@ use symbols::Elf;
 const FIRST_NUMBER: usize = MAX_FUNCS;
 /// Hooks at most (`KP_MAX_HOOKS`).
 const MOST_HOOKS: usize = 1024;
+/// Stretches of time in a second in each of which hits are counted anew (`KP_RATE_NS`).
+const RATES_A_SECOND: u32 = 10;
 
 /// One hook of the kernel side.
 pub struct Hook {
@@ -165,7 +167,16 @@ fn site(row: &Row, b: &Binary, elf: &Elf, out: &mut Found) -> Result<(), String>
             let argument = arguments(row, &given, *returns)?;
             let number = (out.hooks.len() + hooks.len()) as u32;
             let mode = func - FIRST_NUMBER as u16;
-            let data = wire::Hook { id: func, mode, stage: *stage as u8, pad: [0; 3], argument };
+            let of_call = match (row.shape, returns) {
+                (Shape::Span, false) => call_side::CALL_ENTRY,
+                (Shape::Span, true) => call_side::CALL_RETURN,
+                _ => call_side::CALL_NONE,
+            } as u8;
+            // The entry is the hook before.
+            let begins = (number - u32::from(*returns)) as u16;
+            let stage = *stage as u8;
+            let (only, wanted) = row.only().map_or((0, 0), |(slot, wanted)| (1 + slot as u32, wanted as u64));
+            let data = wire::Hook { id: func, mode, stage, of_call, begins, most: 0, only, wanted, argument };
             let (file, offset, semaphore) = (Arc::clone(&b.opened), *offset, *semaphore);
             let (function, first, returns) = (function.clone(), hooks.is_empty(), *returns);
             let hook = Hook { number, file, offset, returns, semaphore, function, first, data };
@@ -205,6 +216,8 @@ fn arguments(row: &Row, given: &Given<'_>, returns: bool) -> Result<[wire::Argum
                     kind: Kind::Number { bytes: 4, signed: false },
                     pointed: false,
                     if_returned: false,
+                    words: None,
+                    only: None,
                 };
                 let mut length = reach(&length, given)?;
                 length.flags |= flag::ARG_LENGTH as u8;
@@ -291,16 +304,43 @@ pub fn probes_in(bytes: Vec<u8>) -> Option<usize> {
     Some(elf.probes().iter().filter(|p| usdt::operands(&p.arguments).is_ok()).count())
 }
 
-/// Gives the kernel side what it has to know of each hook.
-pub fn configure(loaded: &Loaded, hooks: &[&Hook]) -> io::Result<()> {
+/// Gives the kernel side what it has to know of each hook. `most_a_second`: calls or hits of each place; 0: any number.
+pub fn configure(loaded: &Loaded, hooks: &[&Hook], most_a_second: u32) -> io::Result<()> {
     let map = loaded.map("hooks").ok_or_else(|| io::Error::other("no map of hooks"))?;
     for h in hooks {
+        let data = wire::Hook { most: most_a_second.div_ceil(RATES_A_SECOND), ..h.data };
         // SAFETY: the structure is plain data without padding (its parts fill it: wire.h), read as bytes of its own size.
         let bytes =
-            unsafe { std::slice::from_raw_parts((&raw const h.data).cast::<u8>(), size_of::<wire::Hook>()) };
+            unsafe { std::slice::from_raw_parts((&raw const data).cast::<u8>(), size_of::<wire::Hook>()) };
         map.update(&h.number.to_ne_bytes(), bytes, MapFlags::ANY).map_err(io::Error::other)?;
     }
     Ok(())
+}
+
+/// Hits of places that were more than are recorded.
+#[derive(Default)]
+pub struct Often {
+    /// Of each hook, as last seen.
+    seen: BTreeMap<u32, u64>,
+}
+
+impl Often {
+    /// How many more were left out, and of which places that begin to be hit too often.
+    pub fn left_out(&mut self, loaded: &Loaded, hooks: &[&'static Hook]) -> (u64, Vec<&'static str>) {
+        let (mut more, mut fresh) = (0, Vec::new());
+        let Some(map) = loaded.map("rates") else { return (more, fresh) };
+        let at = std::mem::offset_of!(wire::Rate, left_out);
+        for h in hooks.iter().filter(|h| h.data.of_call != call_side::CALL_RETURN as u8) {
+            let Ok(Some(value)) = map.lookup(&h.number.to_ne_bytes(), MapFlags::ANY) else { continue };
+            let all = value.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes);
+            let before = self.seen.insert(h.number, all).unwrap_or(0);
+            more += all - before;
+            if before == 0 && all > 0 {
+                fresh.push(h.function.name.as_str());
+            }
+        }
+        (more, fresh)
+    }
 }
 
 /// Does this kernel take many places of a file by one link (6.6), as the program for that needs it? What it answers to a path that is no file says so.

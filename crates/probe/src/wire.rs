@@ -124,6 +124,11 @@ pub mod argument_flag {
     pub const ARG_THEN: u32 = 32;
     pub const ARG_DESCRIPTOR: u32 = 64;
 }
+pub mod call_side {
+    pub const CALL_NONE: u32 = 0;
+    pub const CALL_ENTRY: u32 = 1;
+    pub const CALL_RETURN: u32 = 2;
+}
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -410,10 +415,24 @@ pub struct Hook {
     pub id: u16,
     pub mode: u16,
     pub stage: u8,
-    pub pad: [u8; 3],
+    pub of_call: u8,
+    pub begins: u16,
+    pub most: u32,
+    pub only: u32,
+    pub wanted: u64,
     pub argument: [Argument; 6],
 }
-const _: () = assert!(size_of::<Hook>() == 104);
+const _: () = assert!(size_of::<Hook>() == 120);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Rate {
+    pub since: u64,
+    pub left_out: u64,
+    pub hits: u32,
+    pub pad: u32,
+}
+const _: () = assert!(size_of::<Rate>() == 24);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

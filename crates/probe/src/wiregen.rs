@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 33] = [
+const STRUCTS: [&str; 34] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -24,6 +24,7 @@ const STRUCTS: [&str; 33] = [
     "kp_announcement",
     "kp_argument",
     "kp_hook",
+    "kp_rate",
     "kp_program",
     "kp_radio_copy",
     "kp_radio_point",
@@ -39,7 +40,7 @@ const STRUCTS: [&str; 33] = [
     "kp_rule",
     "kp_ring_ctl",
 ];
-const ENUMS: [&str; 11] = [
+const ENUMS: [&str; 12] = [
     "kp_kind",
     "kp_crossing_kind",
     "kp_loss",
@@ -51,6 +52,7 @@ const ENUMS: [&str; 11] = [
     "kp_rule_kind",
     "kp_argument_from",
     "kp_argument_flag",
+    "kp_call_side",
 ];
 
 fn camel(name: &str) -> String {

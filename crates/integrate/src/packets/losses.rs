@@ -162,6 +162,7 @@ fn hides(cause: LossCause) -> Hides {
         | LossCause::NetlinkOverrun
         | LossCause::NamespaceUnread
         | LossCause::UseTableFull
+        | LossCause::TooOften
         | LossCause::ModuleUnloaded => Hides::Nothing,
     }
 }

@@ -5,6 +5,7 @@ mod export;
 pub mod json;
 mod replay;
 mod report;
+mod said;
 mod series;
 mod table;
 mod text;
@@ -185,7 +186,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     }
     if out.json {
         let sockets: Vec<Value> = all.iter().map(|t| json::socket(&log, t)).collect();
-        out.value(&json!({"start_boot_ns": log.start_ns(), "start_wall_ns": times::wall(&log, log.start_ns()), "events_lost": app::lost(&log)?, "total": total, "shown": all.len(), "sockets": sockets}))?;
+        out.value(&json!({"start_boot_ns": log.start_ns(), "start_wall_ns": times::wall(&log, log.start_ns()), "events_lost": app::lost(&log)?, "total": total, "shown": all.len(), "sockets": sockets, "programs": said::json(&log, args.socket)?}))?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(tsv) = args.listing.tsv(&json::FIELDS)? {
@@ -193,7 +194,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     match (args.socket, &all[..]) {
-        (Some(_), [one]) if !args.listing.is_chosen() => text::detail(&log, one, out)?,
+        (Some(_), [one]) if !args.listing.is_chosen() => {
+            text::detail(&log, one, out)?;
+            said::print(&log, one.socket.socket_id, out)?;
+        }
         _ => text::list(&all, &args.listing, out)?,
     }
     let lost = app::lost(&log)?;

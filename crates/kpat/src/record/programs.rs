@@ -22,5 +22,5 @@ pub(super) fn rows(args: &Args) -> anyhow::Result<Option<Programs>> {
         built_in.retain(|row| !table.is_without(row));
         wanted.extend(table.rows);
     }
-    Ok(Some(Programs { built_in, wanted }))
+    Ok(Some(Programs { built_in, wanted, most_a_second: args.programs_limit }))
 }

@@ -1,6 +1,9 @@
 //! One source of a recording: its kernel side, loaded and attached, and its rings. What is common to all sources of a recording (files,
 //! rotation, losses, control, pauses, cost) is the recorder's, which holds any number of them.
 
+mod choice;
+mod often;
+
 use super::scope::interface_ids;
 use super::types::Application;
 use super::{Error, Note, Options};
@@ -17,7 +20,7 @@ use crate::roles::role;
 use crate::sampling::{self, Clocks as SampleClocks};
 use crate::sink::Sink;
 use crate::whose::{self, Whose};
-use crate::work::{self, Accounts, ChangeChoice, Term};
+use crate::work::{self, Accounts};
 use crate::{app, filter, kernel, programs, radios, sys};
 use kpat_model::BootNs;
 use kpat_model::meta;
@@ -230,7 +233,8 @@ impl Decided {
         }
         let loaded = loaded?;
         if side == Side::Programs {
-            programs::configure(&loaded, &hooks).map_err(Error::Map)?;
+            let most = options.programs.as_ref().map_or(0, |p| p.most_a_second);
+            programs::configure(&loaded, &hooks, most).map_err(Error::Map)?;
         }
         radios::configure(&loaded, &radios).map_err(Error::Map)?;
         let map = |name: &str| {
@@ -270,6 +274,8 @@ impl Decided {
                 .transpose()
                 .map_err(Error::Map)?,
             side,
+            hooks,
+            often: RefCell::new((BootNs(sys::boot_now().0), programs::Often::default())),
             radios,
             decision,
             tracepoints,
@@ -294,6 +300,9 @@ pub(super) fn clocks(sources: &[Decided], devices: &[meta::Device], tell: &mut d
 /// A source that is loaded.
 pub(super) struct Source {
     side: Side,
+    /// Places in programs, and of which of them how often that was too often.
+    hooks: Vec<&'static programs::Hook>,
+    often: RefCell<(BootNs, programs::Often)>,
     /// Of a recording of radios.
     pub(super) radios: Vec<&'static radios::Point>,
     pub(super) decision: Decision,
@@ -491,28 +500,6 @@ impl Source {
         if count > 0 {
             let cause = kpat_model::LossCause::UseTableFull;
             sink.loss(&kpat_model::Loss { cause, cpu: -1, from: now, to: now, count });
-        }
-    }
-
-    /// Who is chosen, from now on; `None`: no choice was asked for, and this is no profile.
-    pub(super) fn change_choice(&self, change: &ChangeChoice) -> Option<std::io::Result<Vec<Term>>> {
-        if let Some(whose) = &self.whose {
-            let mut whose = whose.borrow_mut();
-            return Some(whose.change(&self.loaded, change).map(|()| whose.choice().terms().to_vec()));
-        }
-        let mut accounts = self.accounts.as_ref()?.borrow_mut();
-        Some(accounts.change_choice(&self.loaded, change).map(|()| accounts.choice().terms().to_vec()))
-    }
-
-    /// Its kernel side, if it asks whose packets or sockets are.
-    pub(super) fn asks_whose(&self) -> Option<&Loaded> {
-        self.whose.as_ref().map(|_| &self.loaded)
-    }
-
-    /// Rules about processes are evaluated anew.
-    pub(super) fn look_whose(&self) {
-        if let Some(whose) = &self.whose {
-            whose.borrow_mut().look();
         }
     }
 

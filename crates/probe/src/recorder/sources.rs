@@ -111,6 +111,7 @@ impl Sources {
         for (i, s) in self.0.iter().enumerate() {
             s.look_whose();
             s.take_sums(sink, now, close);
+            s.count_often(sink, now, close);
             (0..s.rings.cpus()).for_each(|cpu| sink.count_losses(i, &s.rings, cpu, now));
         }
         sink.look(now, close);

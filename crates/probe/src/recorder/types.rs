@@ -87,6 +87,8 @@ pub struct Programs {
     pub built_in: Vec<Row>,
     /// The user's own.
     pub wanted: Vec<Row>,
+    /// Calls of a function, or hits of another place, that are recorded in a second at most; 0: all.
+    pub most_a_second: u32,
 }
 
 /// Of a recording of applications.

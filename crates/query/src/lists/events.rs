@@ -31,6 +31,8 @@ pub struct EventFilter {
     /// Codes of [`kpat_model::EventKind`]; empty: all.
     pub kinds: Vec<i32>,
     pub packet: Option<i64>,
+    /// What programs said of this socket.
+    pub socket: Option<i64>,
     pub from_ns: Option<i64>,
     pub to_ns: Option<i64>,
 }
@@ -52,7 +54,8 @@ impl Store {
         table.each(table.groups_where("at_ns", &range), |row: EventRow| {
             let kind_fits = filter.kinds.is_empty() || filter.kinds.contains(&row.kind);
             let packet_fits = filter.packet.is_none_or(|p| row.packet_id == Some(p));
-            if kind_fits && packet_fits && range.contains(&row.at_ns) {
+            let socket_fits = filter.socket.is_none_or(|s| row.socket_id == Some(s));
+            if kind_fits && packet_fits && socket_fits && range.contains(&row.at_ns) {
                 place += 1;
                 top.push((place, row));
             }

@@ -66,12 +66,18 @@ impl EventOfPacket {
                 let how = if a == 1 { "" } else { " removed" };
                 format!("{}{how}", e.event.text)
             }
-            Some(EventKind::Program) => match a {
-                1 => format!("{} begins", e.event.text),
-                2 if b >= 0 => format!("{}, after {}", e.event.text, words_of(b)),
-                2 => format!("{}, over", e.event.text),
-                _ => e.event.text.clone(),
-            },
+            Some(EventKind::Program) => {
+                let text = match e.event.socket_id {
+                    Some(socket) => format!("{} (socket {socket})", e.event.text),
+                    None => e.event.text.clone(),
+                };
+                match a {
+                    1 => format!("{text} begins"),
+                    2 if b >= 0 => format!("{text}, after {}", words_of(b)),
+                    2 => format!("{text}, over"),
+                    _ => text,
+                }
+            }
             Some(EventKind::Control | EventKind::LogLine) | None => e.event.text.clone(),
         }
     }

@@ -4,13 +4,13 @@ use super::EventOfPacket;
 use crate::error::Result;
 use crate::store::{Store, places};
 use kpat_model::{Context, EventKind, Stage};
-use kpat_store::tables::{CallRow, EventRow, PacketRow};
+use kpat_store::tables::{CallRow, EventRow, PacketRow, SocketRow};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Store {
     /// Of the threads that handled the packet, or sent or received it: what happened in its life, what lasted over a part of it, each by its end,
-    /// and what had begun and did not end in the log. By time of the beginning. Where some say that they are about the packet's connection, those that say that they
-    /// are about another are left out.
+    /// and what had begun and did not end in the log. By time of the beginning. What a call asked of another connection's socket is left out; a request whose descriptor
+    /// is of another, only where some say that they are about the packet's (a proxy's packets to a server behind it are the request's, too).
     pub(super) fn programs_of(&self, packet: &PacketRow, calls: &[CallRow]) -> Result<Vec<EventOfPacket>> {
         let table = self.table::<EventRow>()?;
         let program = i64::from(EventKind::Program as i32);
@@ -52,10 +52,32 @@ impl Store {
         }
         begun.retain(|b| b.pid.is_some_and(|pid| !ended.contains(&(pid, b.at_ns))));
         found.append(&mut begun);
+        let ports = (packet.sport, packet.dport);
+        let sockets: BTreeSet<i64> = found.iter().filter_map(|row| row.socket_id).collect();
+        // Of sockets that it may be from or to. One without ports of its own (bound to none) may be anybody's.
+        let mut fitting: BTreeSet<i64> = BTreeSet::new();
+        if !sockets.is_empty() {
+            for s in self.all::<SocketRow>()?.into_iter().filter(|s| sockets.contains(&s.socket_id)) {
+                let port = |port: i32, of: Option<i32>| port == 0 || of == Some(port);
+                let [out, back] = [ports, (ports.1, ports.0)]
+                    .map(|(local, peer)| port(s.local_port, local) && port(s.peer_port, peer));
+                if out || back {
+                    fitting.insert(s.socket_id);
+                }
+            }
+        }
+        let of_call = |row: &EventRow| {
+            let named = row.pid.is_some_and(|pid| connections.contains_key(&(pid, began(row))));
+            row.socket_id.filter(|_| !named)
+        };
+        found.retain(|row| of_call(row).is_none_or(|socket| fitting.contains(&socket)));
         let own = |row: &EventRow| {
+            if let Some(socket) = of_call(row) {
+                return Some(fitting.contains(&socket));
+            }
             let (local, peer) =
                 connections.get(&(row.pid?, began(row))).map(|b| ((b >> 16) as i32, (b & 0xffff) as i32))?;
-            let ports = (packet.sport?, packet.dport?);
+            let ports = (ports.0?, ports.1?);
             Some(ports == (local, peer) || ports == (peer, local))
         };
         if found.iter().any(|row| own(row) == Some(true)) {

@@ -141,6 +141,7 @@ table! { EVENT, EventRow, "event", 65536,
     b: i64, Delta, "", "", "", "Meaning by kind: drop: address of the place (two's complement), see `symbol`; retransmit: TCP state; tcp-state: old << 8 | new; link: flags; neighbour, address, queueing, bridge-port: ifindex; namespace: inode; program: at its end how long it took, -1 if its beginning is not in the log, else of the connection that it names by its descriptor the local port << 16 | the peer's, 0: none; log-line: number of the line.";
     text: String, Dict, "", "", "", "Meaning by kind; empty for events of the kernel side.";
     after_ns: Option<i64>, Delta, "ns", "boot", "`at_ns` is the moment itself, or no bound is known", "It happened after this and not after `at_ns`, which is when it was read.";
+    socket_id: Option<i64>, Delta, "", "", "none, several, or not known", "Program: the socket that it is about (`socket`): that of its descriptor, or the one of which its thread asked something between the call's entry and return.";
 } }
 
 table! { FOOTPRINT, FootprintRow, "footprint", 65536,
