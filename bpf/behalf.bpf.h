@@ -65,15 +65,13 @@ static __always_inline int task_sends_bio(u64 bio)
 }
 
 /* (bio) */
-SEC("raw_tp/block_bio_queue")
-int work_block_bio_queue(u64 *ctx)
+PAIR("raw_tp/block_bio_queue", work_block_bio_queue, AT_BIO)
 {
 	return task_sends_bio(ctx[0]);
 }
 
 /* (bio, sector): of one that is too large for a request the part that goes first, which is a new one */
-SEC("raw_tp/block_split")
-int work_block_split(u64 *ctx)
+PAIR("raw_tp/block_split", work_block_split, AT_SPLIT)
 {
 	return task_sends_bio(ctx[0]);
 }
@@ -105,8 +103,7 @@ int work_block_rq_complete(u64 *ctx)
 }
 
 /* (folio, mapping) */
-SEC("raw_tp/writeback_dirty_folio")
-int work_writeback_dirty_folio(u64 *ctx)
+PAIR("raw_tp/writeback_dirty_folio", work_writeback_dirty_folio, AT_DIRTY)
 {
 	struct account *a = this_account();
 	u64 inode;
@@ -121,8 +118,7 @@ int work_writeback_dirty_folio(u64 *ctx)
 }
 
 /* (inode, control, pages): only a kernel thread's; who calls fsync() does it in its own call. */
-SEC("raw_tp/writeback_single_inode_start")
-int work_writeback_single_inode_start(u64 *ctx)
+PAIR("raw_tp/writeback_single_inode_start", work_writeback_single_inode_start, AT_INODE)
 {
 	struct account *a = this_account();
 	u64 inode = ctx[0];
@@ -135,8 +131,7 @@ int work_writeback_single_inode_start(u64 *ctx)
 	return 0;
 }
 
-SEC("raw_tp/writeback_single_inode")
-int work_writeback_single_inode(u64 *ctx)
+PAIR("raw_tp/writeback_single_inode", work_writeback_single_inode, AT_INODE_END)
 {
 	struct account *a = this_account();
 
@@ -167,8 +162,7 @@ int work_workqueue_queue_work(u64 *ctx)
 }
 
 /* (item) */
-SEC("raw_tp/workqueue_execute_start")
-int work_workqueue_execute_start(u64 *ctx)
+PAIR("raw_tp/workqueue_execute_start", work_workqueue_execute_start, AT_ITEM)
 {
 	struct account *a = this_account();
 	u64 item = ctx[0];
@@ -183,8 +177,7 @@ int work_workqueue_execute_start(u64 *ctx)
 	return 0;
 }
 
-SEC("raw_tp/workqueue_execute_end")
-int work_workqueue_execute_end(u64 *ctx)
+PAIR("raw_tp/workqueue_execute_end", work_workqueue_execute_end, AT_ITEM_END)
 {
 	struct account *a = this_account();
 

@@ -317,9 +317,9 @@ static __always_inline void has_written(struct account *a)
 	u32 pid = a->pid;
 	struct served *s = bpf_map_lookup_elem(&served_tasks, &pid);
 
-	a->since |= WROTE;
 	if (s)
 		s->since |= WROTE;
+	a->since |= WROTE;
 }
 
 enum { BY_EPOLL, BY_POLL, BY_SELECT };

@@ -180,8 +180,7 @@ static __noinline int took_of_unix(struct account *a, u64 from, u64 own)
 }
 
 /* (skb, length) */
-SEC("raw_tp/skb_copy_datagram_iovec")
-int work_skb_copy_datagram_iovec(u64 *ctx)
+PAIR("raw_tp/skb_copy_datagram_iovec", work_skb_copy_datagram_iovec, AT_COPY)
 {
 	struct account *a = this_account();
 	u64 sk;

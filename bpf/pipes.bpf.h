@@ -193,13 +193,11 @@ __noinline int accepted(u64 listens, u64 number)
 	return 0;
 }
 
-/* (registers, number) */
-SEC("raw_tp/sys_enter")
-int work_sys_enter(u64 *ctx)
+/* A task's system call begins. */
+static __always_inline int call_begins(long call)
 {
 	struct account *a = system_call(KP_WORK_KERNEL);
 	struct pt_regs *regs;
-	long call = ctx[1];
 	u32 into, also_pipes = 1;
 	bool queue = false;
 
@@ -322,13 +320,25 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 	return 0;
 }
 
-/* (registers, result) */
-SEC("raw_tp/sys_exit")
-int work_sys_exit(u64 *ctx)
+/* (registers, number) */
+SEC("raw_tp/sys_enter")
+int work_sys_enter(u64 *ctx)
+{
+	return call_begins(ctx[1]);
+}
+
+/* The event: a head, the number, the arguments. */
+SEC("tracepoint/raw_syscalls/sys_enter")
+int work_whole_sys_enter(u64 *ctx)
+{
+	return call_begins(ctx[1]);
+}
+
+/* It is over. */
+static __always_inline int call_ends(long result)
 {
 	struct account *a = system_call(KP_WORK_USER);
 	struct pt_regs *regs;
-	long result = ctx[1];
 	u32 taker;
 
 	if (!a)
@@ -343,6 +353,20 @@ int work_sys_exit(u64 *ctx)
 	if (a->called_by != a->pid || a->by_number)
 		message_by_number(a, regs, result);
 	return 0;
+}
+
+/* (registers, result) */
+SEC("raw_tp/sys_exit")
+int work_sys_exit(u64 *ctx)
+{
+	return call_ends(ctx[1]);
+}
+
+/* The event: a head, the number, the result. */
+SEC("tracepoint/raw_syscalls/sys_exit")
+int work_whole_sys_exit(u64 *ctx)
+{
+	return call_ends(ctx[2]);
 }
 
 #endif

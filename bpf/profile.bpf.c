@@ -223,8 +223,7 @@ int work_ipi_send_cpu(u64 *ctx)
 }
 
 /* (sk, oldstate, newstate) */
-SEC("tp_btf/inet_sock_set_state")
-int work_inet_sock_set_state(u64 *ctx)
+PAIR("tp_btf/inet_sock_set_state", work_inet_sock_set_state, AT_STATE)
 {
 	struct account *a = this_account();
 	u32 state = ctx[2];

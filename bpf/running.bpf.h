@@ -12,6 +12,7 @@
 #define KPAT_RUNNING_H
 
 #include "handed.bpf.h"
+#include "pairs.bpf.h"
 
 static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
 {
@@ -117,15 +118,16 @@ static __always_inline void serve(struct account *a, u64 process, u32 purpose)
 		return;
 	border(a);
 	put_task(a);
-	a->serving = process;
-	a->serving_for = purpose;
-	a->since = process ? s.since : 0;
+	/* first what holds when the task comes back, which may be preempted here (pairs.bpf.h) */
 	if (process) {
 		bpf_map_update_elem(&served_tasks, &pid, &s, BPF_ANY);
 		keep_state(pid, SERVES);
 	} else if (take_state(pid, SERVES)) {
 		bpf_map_delete_elem(&served_tasks, &pid);
 	}
+	a->serving = process;
+	a->serving_for = purpose;
+	a->since = process ? s.since : 0;
 }
 
 /* (preempt, prev, next, prev_state) */
@@ -159,6 +161,8 @@ int work_sched_switch(u64 *ctx)
 		a->resets++;
 		a->level = 0;
 	}
+	pair_is_left(a, pid);
+	pair_goes_on(a, next->pid);
 	runs(a, next);
 	return 0;
 }
@@ -173,8 +177,7 @@ static __always_inline void task_ends_name(void)
 }
 
 /* (parent, child): the task that had its number before may have ended while it worked for another, or in a page fault. */
-SEC("raw_tp/sched_process_fork")
-int work_sched_process_fork(u64 *ctx)
+PAIR("raw_tp/sched_process_fork", work_sched_process_fork, AT_FORK)
 {
 	u32 pid = kread((struct task_struct *)(ctx[1]), pid), process = kread((struct task_struct *)(ctx[1]), tgid);
 	struct account *a = this_account();
@@ -193,8 +196,7 @@ int work_sched_process_fork(u64 *ctx)
 }
 
 /* (task, old pid, program): its name is another one now */
-SEC("raw_tp/sched_process_exec")
-int work_sched_process_exec(u64 *ctx)
+PAIR("raw_tp/sched_process_exec", work_sched_process_exec, AT_EXEC)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
 	struct account *a = this_account();
@@ -281,8 +283,7 @@ int fault_done(void *ctx)
 }
 
 /* A fault without a page ends in a signal. */
-SEC("raw_tp/signal_deliver")
-int work_signal_deliver(u64 *ctx)
+PAIR("raw_tp/signal_deliver", work_signal_deliver, AT_SIGNAL)
 {
 	struct account *a = this_account();
 

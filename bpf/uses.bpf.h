@@ -115,8 +115,7 @@ static __always_inline int wrote_to(struct sock *sk, int bytes)
 	return 0;
 }
 
-SEC("tp_btf/sk_data_ready")
-int work_sk_data_ready(u64 *ctx)
+PAIR("tp_btf/sk_data_ready", work_sk_data_ready, AT_READY)
 {
 	return ready((struct sock *)ctx[0]);
 }
@@ -128,14 +127,12 @@ int work_sock_def_readable(u64 *ctx)
 }
 
 /* (sk, bytes, flags) */
-SEC("tp_btf/sock_recv_length")
-int work_sock_recv_length(u64 *ctx)
+PAIR("tp_btf/sock_recv_length", work_sock_recv_length, AT_READ)
 {
 	return read_from((struct sock *)ctx[0], ctx[1], ctx[2]);
 }
 
-SEC("tp_btf/sock_send_length")
-int work_sock_send_length(u64 *ctx)
+PAIR("tp_btf/sock_send_length", work_sock_send_length, AT_WRITE)
 {
 	return wrote_to((struct sock *)ctx[0], ctx[1]);
 }

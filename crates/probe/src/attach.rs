@@ -528,6 +528,12 @@ pub fn tracepoint(loaded: &Loaded, program: &str, name: &str) -> io::Result<Owne
     sys::raw_tracepoint(loaded_program(loaded, program)?, &name)
 }
 
+/// A program on an event of tracefs, by its number there.
+pub fn event(loaded: &Loaded, program: &str, number: u64) -> io::Result<OwnedFd> {
+    let event = sys::perf_tracepoint(number)?;
+    sys::link_perf(loaded_program(loaded, program)?, event.as_fd(), 0)
+}
+
 /// A program at a function's entry.
 pub fn kprobe(loaded: &Loaded, program: &str, function: &str) -> io::Result<OwnedFd> {
     let pmu = mechanism::kprobe_pmu().ok_or_else(|| io::Error::other("there is no kprobe event source"))?;

@@ -314,6 +314,11 @@ pub fn tracepoint_programs(build: Build, side: Side) -> Vec<(String, String)> {
     programs_of(build, side, "raw_tp/")
 }
 
+/// Programs at events of tracefs: (program, group/event).
+pub fn event_programs(build: Build, side: Side) -> Vec<(String, String)> {
+    programs_of(build, side, "tracepoint/")
+}
+
 /// The same of those that know their tracepoint's types.
 pub fn typed_programs(build: Build, side: Side) -> Vec<(String, String)> {
     programs_of(build, side, "tp_btf/")

@@ -28,7 +28,7 @@ mod table;
 mod unmet;
 mod within;
 
-pub(crate) use points::drops_have_sockets;
+pub(crate) use points::{drops_have_sockets, first_of_pair};
 use points::{point_constants, retransmit_has_error};
 
 pub use networks::{decide_wifi, wifi_constants};
@@ -243,7 +243,9 @@ pub enum Fixed {
     Nowhere,
     /// In a program of user space.
     User(&'static programs::Hook),
-    /// At an event of tracefs.
+    /// At an event of tracefs, by its number there.
+    Event(u64),
+    /// The same, of a radio.
     Radio(&'static radios::Point),
     /// At a raw tracepoint, for what that is given and its event in tracefs does not have.
     Given(&'static radios::Point),
@@ -281,6 +283,7 @@ impl Tracepoint {
                     .and_then(|p| programs::attach(p, hook)),
             ),
             Fixed::Radio(point) => Some(radios::attach(loaded, &self.program, point)),
+            Fixed::Event(number) => Some(attach::event(loaded, &self.program, number)),
             Fixed::Kprobe => Some(attach::kprobe(loaded, &self.program, &self.name)),
             Fixed::Switch | Fixed::Nowhere => None,
         }
@@ -372,8 +375,11 @@ pub fn decide_app() -> Result<(Decision, Vec<Tracepoint>, app::Chosen), Error> {
     Ok((decision, all, chosen))
 }
 
+/// Values of the kernel side's constants.
+pub type Constants = Vec<(&'static str, u64)>;
+
 /// Decides for a recording of whom each CPU works for.
-pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>, bool), Error> {
+pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>, Constants), Error> {
     if let Some(why) = mechanism::refusal() {
         return Err(Error::Refused(why));
     }
@@ -383,13 +389,24 @@ pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>
     let at = |fixed: Fixed| {
         move |(program, name): (String, String)| Tracepoint { program, name, fixed, func: None, switch: None }
     };
+    let in_pairs = points::programs_are_preempted(&btfs[0]);
     // The context is known by its own stack.
     let known = points::programs(build, Side::Profile)
         .filter(|(program, name, _)| !program.starts_with("context_") && resources.need(name))
+        .filter(|(program, ..)| in_pairs || first_of_pair(program).is_none())
         .map(|(program, name, fixed)| at(fixed)((program, name)));
     let here = |t: &Tracepoint| btfs[0].find(btf::kind::TYPEDEF, &format!("btf_trace_{}", t.name)).is_some();
-    let drops_have_sockets = drops_have_sockets(&btfs[0]);
+    let constants = vec![
+        ("drops_have_sockets", u64::from(drops_have_sockets(&btfs[0]))),
+        ("in_pairs", u64::from(in_pairs)),
+    ];
     let (mut all, absent): (Vec<Tracepoint>, Vec<Tracepoint>) = known.partition(here);
+    if in_pairs {
+        for (program, name, number) in points::whole(build) {
+            all.retain(|t| t.name != name);
+            all.push(at(Fixed::Event(number))((program, name)));
+        }
+    }
     // Sockets' tracepoints are all there since 6.3, or none is.
     if absent.iter().any(|t| t.name == "sk_data_ready" || t.name == "sock_send_length")
         && mechanism::attempt(Mechanism::Fentry, build, &kernel::config()).is_ok()
@@ -424,7 +441,7 @@ pub fn decide_profile(resources: Resources) -> Result<(Decision, Vec<Tracepoint>
         point_constants: Vec::new(),
         symbols: Symbols::running(),
     };
-    Ok((decision, all, drops_have_sockets))
+    Ok((decision, all, constants))
 }
 
 /// Number of the i-th function; 0 is never used.

@@ -123,6 +123,28 @@ pub(crate) fn drops_have_sockets(btf: &Btf) -> bool {
     arguments(btf, "kfree_skb") > 3
 }
 
+/// The second program of a tracepoint at which tasks may be preempted (bpf/pairs.bpf.h): the name of the first, and this.
+const SECOND: &str = "_second";
+
+/// Of a second program the name of the first.
+pub(crate) fn first_of_pair(program: &str) -> Option<&str> {
+    program.strip_suffix(SECOND)
+}
+
+/// Tracepoints' programs run with preemption on: tracepoints are guarded by SRCU (7.0), whose guard has this type, as before they were by being not preemptible.
+pub(super) fn programs_are_preempted(btf: &Btf) -> bool {
+    btf.find(kind::TYPEDEF, "class_srcu_fast_notrace_t").is_some()
+}
+
+/// Programs that run whole even so, as they are at events of tracefs: program, tracepoint, the event's number. Those of which this kernel tells the number.
+pub(super) fn whole(build: Build) -> impl Iterator<Item = (String, String, u64)> {
+    let tracefs = crate::kernel::tracefs();
+    object::event_programs(build, Side::Profile).into_iter().filter_map(move |(program, event)| {
+        let number = std::fs::read_to_string(format!("{}/events/{event}/id", tracefs?)).ok()?;
+        Some((program, event.rsplit('/').next()?.to_string(), number.trim().parse().ok()?))
+    })
+}
+
 /// Where a CPU frees what others have read (skb_defer_free_flush in net/core/dev.c, or what it is compiled into).
 const FLUSHES: [(&str, &str, &str); 3] = [
     ("skb_defer_free_flush", "flush_from_0", "flush_bytes_0"),

@@ -100,11 +100,8 @@ pub(super) fn decide(options: &Options) -> Result<Vec<Decided>, Error> {
         });
     }
     if options.work {
-        let (decision, tracepoints, drops_have_sockets) = plan::decide_profile(options.resources)?;
-        let constants = vec![
-            ("sample_period", sampling::period_ns(options.sample_rate)),
-            ("drops_have_sockets", u64::from(drops_have_sockets)),
-        ];
+        let (decision, tracepoints, mut constants) = plan::decide_profile(options.resources)?;
+        constants.push(("sample_period", sampling::period_ns(options.sample_rate)));
         let side = Side::Profile;
         let (hooks, radios) = (Vec::new(), Vec::new());
         all.push(Decided { side, decision, tracepoints, constants, application: None, hooks, radios });
@@ -565,14 +562,14 @@ impl Source {
         Some((0..OPEN_CALLS).filter(|i| key(*i) != 0).count() as u64)
     }
 
-    /// Its programs, each with whether it runs without a packet.
-    pub(super) fn programs(&self) -> impl Iterator<Item = (bool, std::os::fd::BorrowedFd<'_>)> {
+    /// Its programs, each with its name, and whether it runs without a packet. Copies for functions have no name.
+    pub(super) fn programs(&self) -> impl Iterator<Item = (&str, bool, std::os::fd::BorrowedFd<'_>)> {
         let names = plan::programs(&self.decision, &self.tracepoints).into_iter().map(|(n, _)| n);
         let own = names.filter(|n| !n.starts_with("fentry_") && !n.starts_with("fexit_")).filter_map(|n| {
             let of_no_packet = ["_sched_", "_softirq_", "_napi_poll"].iter().any(|part| n.contains(part));
-            Some((of_no_packet, self.loaded.program(n)?))
+            Some((n, of_no_packet, self.loaded.program(n)?))
         });
-        own.chain(self.attached.clones().map(|fd| (false, fd)))
+        own.chain(self.attached.clones().map(|fd| ("", false, fd)))
     }
 }
 
