@@ -194,6 +194,8 @@ pub mod stage {
         NEIGHBOUR "neighbour" 22;
         /// Given to a process that switches packets (Open vSwitch, for flows that the kernel does not know yet): that sends it on as another one, or drops it.
         UPCALL "upcall" 23;
+        /// One `sk_buff` less that holds the packet's data.
+        RELEASED "released" 24;
     }
 }
 

@@ -8,7 +8,6 @@ use super::counted::Counted;
 use super::fate::Fate;
 use super::prints::{Print, Prints};
 use super::taken::{Reader, Taken};
-use super::verdict::NEVER;
 use super::way::Way;
 use kpat_model::Context;
 use kpat_query::roles::*;
@@ -55,18 +54,19 @@ pub(super) struct Done {
     by_reader: i64,
     /// With both, but without what was done with others of its `sk_buff`s than those that devices were given.
     by_device: i64,
-    /// Tags of the latest of those, 0 where there is none; when the last was given.
+    /// Tags of the latest of those, 0 where there is none.
     given: [u16; GIVEN],
+    /// When the last was given; `i64::MAX`: it is with no device.
     given_at: i64,
-    /// Something freed one of its `sk_buff`s after that, it is not known which.
-    let_go: bool,
+    /// When the first `sk_buff` that held its data after that had let go of it, where nothing says which one that was.
+    let_go_at: i64,
 }
 
 const GIVEN: usize = 4;
 
 impl Done {
     fn new(at: i64) -> Done {
-        Done { in_time: at, by_reader: at, by_device: at, given: [0; GIVEN], given_at: NEVER, let_go: false }
+        Done { in_time: at, by_reader: at, by_device: at, given: [0; GIVEN], given_at: i64::MAX, let_go_at: i64::MAX }
     }
 
     pub(super) fn goes_on(&mut self, at: i64) {
@@ -77,36 +77,39 @@ impl Done {
 
     /// A device, or the queue above it, was given this `sk_buff`: what was done until now was for that.
     fn give(&mut self, tag: u16, at: i64) {
-        self.let_go = false;
-        self.given_at = self.given_at.max(at);
-        if !self.given.contains(&tag) {
+        self.let_go_at = i64::MAX;
+        self.given_at = if self.given_at == i64::MAX { at } else { self.given_at.max(at) };
+        if tag != 0 && !self.given.contains(&tag) {
             self.given.rotate_right(1);
             self.given[0] = tag;
         }
     }
 
-    /// It was received, or not given to a device when that began, or that `sk_buff` is one that a device was given. Of those that free one and do not say
-    /// which, it is the first: devices are quicker than acknowledgements.
-    fn is_with_device(&mut self, t: &Touch, only_frees: bool) -> bool {
-        if self.given == [0; GIVEN] || t.entry <= self.given_at {
+    /// It was not given to a device when that began, or was received since, or that `sk_buff` is one that a device was given. Where nothing says which one it
+    /// is, it is the first that lets go: devices are quicker than acknowledgements.
+    fn is_with_device(&mut self, t: &Touch, roles: Roles) -> bool {
+        if t.entry <= self.given_at {
             return true;
         }
-        match t.skb_tag {
-            0 if only_frees => !std::mem::replace(&mut self.let_go, true),
-            0 => true,
-            tag => self.given.contains(&tag),
+        if t.skb_tag != 0 && self.given != [0; GIVEN] {
+            return self.given.contains(&t.skb_tag);
         }
+        let still = t.entry <= self.let_go_at || !roles.has(FREE);
+        if roles.has(RELEASED) {
+            self.let_go_at = self.let_go_at.min(t.end);
+        }
+        still
     }
 
     /// `taken`: as it was before.
     pub(super) fn touch(&mut self, t: &Touch, roles: Roles, taken: &Taken) {
         let only_frees = roles.has(FREE) && !roles.has(SOCK_READ);
-        if roles.has(RX) {
-            self.given = [0; GIVEN];
-        } else if t.skb_tag != 0 && roles.has(XMIT | XMIT_QUEUE) {
+        if roles.has(RX) && t.entry > self.given_at {
+            (self.given, self.given_at) = ([0; GIVEN], i64::MAX);
+        } else if roles.has(XMIT | XMIT_QUEUE) {
             self.give(t.skb_tag, t.entry);
         }
-        if self.is_with_device(t, only_frees) {
+        if self.is_with_device(t, roles) {
             self.by_device = self.by_device.max(t.end);
         }
         if t.put_off {
@@ -253,9 +256,19 @@ mod tests {
         // sent a second time
         let again = [(3, XMIT, 400, 410), (1, LOCAL_OUT, 390, 420), (3, FREE, 450, 451)];
         assert_eq!(given(&[&sent[..3], &again, &sent[3..]].concat()), 451);
-        // nothing says which is freed
-        let unknown = sent.map(|(_, roles, entry, end)| (0, roles, entry, end));
-        assert_eq!(given(&[&[(2, XMIT, 9, 21)], &unknown[..]].concat()), 61);
+        // nothing says which is freed: it is raised in an interrupt, freed in a softirq, and the other with the acknowledgement
+        let unknown = [
+            (0, XMIT, 10, 20),
+            (0, LOCAL_OUT, 5, 25),
+            (0, FREE, 50, 51),
+            (0, FREE | RELEASED, 61, 62),
+            (0, FREE, 60, 63),
+            (0, FREE | RELEASED, 901, 902),
+            (0, FREE, 900, 903),
+        ];
+        assert_eq!(given(&unknown), 63);
+        // forwarded: what received it returns last
+        assert_eq!(given(&[(2, XMIT, 10, 20), (2, RX, 5, 30), (7, FREE, 40, 41), (2, FREE, 50, 51)]), 51);
         // two copies to two devices, freed in their order; a third, to the host itself, in between
         let copies = [(1, XMIT, 10, 11), (2, XMIT, 12, 13), (3, FREE, 20, 21), (2, FREE, 30, 31), (1, FREE, 40, 41)];
         assert_eq!(given(&copies), 41);
