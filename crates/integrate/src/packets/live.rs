@@ -58,7 +58,7 @@ pub(super) struct Done {
     given: [u16; GIVEN],
     /// When the last was given; `i64::MAX`: it is with no device.
     given_at: i64,
-    /// When the first `sk_buff` that held its data after that had let go of it, where nothing says which one that was.
+    /// When the first of those, or one that nothing tells from them, had let go of its data after that.
     let_go_at: i64,
 }
 
@@ -66,7 +66,14 @@ const GIVEN: usize = 4;
 
 impl Done {
     fn new(at: i64) -> Done {
-        Done { in_time: at, by_reader: at, by_device: at, given: [0; GIVEN], given_at: i64::MAX, let_go_at: i64::MAX }
+        Done {
+            in_time: at,
+            by_reader: at,
+            by_device: at,
+            given: [0; GIVEN],
+            given_at: i64::MAX,
+            let_go_at: i64::MAX,
+        }
     }
 
     pub(super) fn goes_on(&mut self, at: i64) {
@@ -77,7 +84,9 @@ impl Done {
 
     /// A device, or the queue above it, was given this `sk_buff`: what was done until now was for that.
     fn give(&mut self, tag: u16, at: i64) {
-        self.let_go_at = i64::MAX;
+        if at > self.let_go_at {
+            self.let_go_at = i64::MAX;
+        }
         self.given_at = if self.given_at == i64::MAX { at } else { self.given_at.max(at) };
         if tag != 0 && !self.given.contains(&tag) {
             self.given.rotate_right(1);
@@ -91,14 +100,15 @@ impl Done {
         if t.entry <= self.given_at {
             return true;
         }
-        if t.skb_tag != 0 && self.given != [0; GIVEN] {
-            return self.given.contains(&t.skb_tag);
-        }
-        let still = t.entry <= self.let_go_at || !roles.has(FREE);
-        if roles.has(RELEASED) {
+        let unknown = t.skb_tag == 0 || self.given == [0; GIVEN];
+        let with_device = match unknown {
+            true => t.entry <= self.let_go_at || !roles.has(FREE),
+            false => self.given.contains(&t.skb_tag),
+        };
+        if with_device && roles.has(RELEASED) {
             self.let_go_at = self.let_go_at.min(t.end);
         }
-        still
+        with_device
     }
 
     /// `taken`: as it was before.
@@ -267,10 +277,21 @@ mod tests {
             (0, FREE, 900, 903),
         ];
         assert_eq!(given(&unknown), 63);
+        // the callers do not say which
+        let [xmit, calls @ ..] = unknown;
+        let some = calls.map(|(_, roles, entry, end)| match (roles == FREE | RELEASED, end < 100) {
+            (false, _) => (0, roles, entry, end),
+            (true, device) => (if device { 2 } else { 1 }, roles, entry, end),
+        });
+        assert_eq!(given(&[&[(2, XMIT, 10, 20), xmit], &some[..]].concat()), 63);
+        // what gave it to the device returns when another CPU has freed it
+        let late = (0, XMIT_QUEUE, 8, 70);
+        assert_eq!(given(&[&unknown[..5], &[late], &unknown[5..]].concat()), 70);
         // forwarded: what received it returns last
         assert_eq!(given(&[(2, XMIT, 10, 20), (2, RX, 5, 30), (7, FREE, 40, 41), (2, FREE, 50, 51)]), 51);
         // two copies to two devices, freed in their order; a third, to the host itself, in between
-        let copies = [(1, XMIT, 10, 11), (2, XMIT, 12, 13), (3, FREE, 20, 21), (2, FREE, 30, 31), (1, FREE, 40, 41)];
+        let copies =
+            [(1, XMIT, 10, 11), (2, XMIT, 12, 13), (3, FREE, 20, 21), (2, FREE, 30, 31), (1, FREE, 40, 41)];
         assert_eq!(given(&copies), 41);
         // over a virtual link
         assert_eq!(given(&[(2, XMIT, 10, 20), (2, RX, 30, 31), (5, FREE, 40, 41)]), 41);
