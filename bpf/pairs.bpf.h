@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Since 7.0 a task may be preempted while a raw tracepoint's program runs for it, and no CPU runs a program anew that is running there. So until that task went on, nothing was seen of what others did on that CPU: of
- * 240,000 system calls of two programs that shared one, 10,000.
+ * 240,000 beginnings and ends of system calls of two programs that shared one, 10,000.
  *
  * Programs at events of tracefs are run whole, with preemption off: where tasks may be preempted, those of system calls are such (work_whole_sys_enter), as far as tracefs is there. Events of sockets have not what is needed
  * here, and a program may not follow their pointers. So their tracepoints, and others that are rarer, have two programs each. The first one says in the account that it has run for this event; the second
