@@ -8,7 +8,7 @@ mod sockets;
 use crate::error::Result;
 use crate::spill::{Fixed, Put, Sorter, Take};
 use kpat_klog::Log;
-use kpat_model::hash::Map;
+use kpat_model::hash::{Map, Set};
 use kpat_model::meta::Function;
 use kpat_model::programs::{Row, Shape, VALUES};
 use kpat_model::{BootNs, Context, EventKind, FuncId, ProgramRecord, Stage};
@@ -90,11 +90,10 @@ pub(super) struct Programs {
     /// Of each thread the processes that it was of, and since when.
     processes: Map<u32, Vec<(i64, u32)>>,
     /// Threads that were hit.
-    threads: Map<u32, ()>,
+    threads: Set<u32>,
     /// From when to when some of the records are lost.
     lost: Vec<(i64, i64)>,
     hits: Sorter<Hit>,
-    named: Sorter<sockets::Named>,
 }
 
 /// What tells beginnings apart: of a span its place, else the program; the thread, or what the row has as a key, which is an address in its process.
@@ -112,10 +111,9 @@ impl Programs {
         Programs {
             rows,
             processes: Map::default(),
-            threads: Map::default(),
+            threads: Set::default(),
             lost: Vec::new(),
             hits: Sorter::new(dir, "programs", 1 << 16),
-            named: Sorter::new(dir, "named", 1 << 18),
         }
     }
 
@@ -135,7 +133,7 @@ impl Programs {
         let end = (0..=r.text.len().min(TEXT)).rev().find(|i| r.text.is_char_boundary(*i)).unwrap_or(0);
         text[..end].copy_from_slice(&r.text.as_bytes()[..end]);
         let (at, pid, func, stage) = (r.at.0, r.pid, r.func.0, r.stage as u8);
-        self.threads.entry(pid).or_default();
+        self.threads.insert(pid);
         self.hits.push(Hit { at, pid, func, cpu, stage, faults: r.faults, values: r.values, text })
     }
 
@@ -153,8 +151,7 @@ impl Programs {
         if hits.len() == 0 {
             return Ok(());
         }
-        let named = std::mem::replace(&mut self.named, Sorter::new(dir, "none-named", 1));
-        let named = sockets::of(&self, &hits, log, dir, named)?;
+        let named = sockets::of(&self, &hits, log, dir)?;
         let mut named = named.iter()?;
         let (mut next_named, mut n) = (named.next()?, 0);
         let mut all = hits.iter()?;

@@ -1,11 +1,10 @@
 //! Of which connection what programs say is. Truth are the descriptors' own socket numbers (cookies), which the test's programs ask the kernel for beside each
 //! call, in the call's own thread. Needs root.
 
-use super::{number, text};
+use super::{number, pem, text};
 use crate::place::{Place, json, kpat, words};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::process::Command;
 
 /// A server thread and a client thread, each with six connections at a time, which it serves in turn, in an order by chance; some reads have their bytes already.
 /// What it says: thread, what, bytes, socket.
@@ -48,20 +47,6 @@ for c in mine: c.close()
 t.join()
 for o in out: print(*o)
 "#;
-
-fn pem(p: &Place) -> String {
-    let (key, pem) = (p.path("key.pem"), p.path("both.pem"));
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x"])
-        .args(["-keyout", &key, "-out", &pem])
-        .output()
-        .expect("openssl runs");
-    assert!(made.status.success(), "{}", words(&made));
-    let both =
-        std::fs::read_to_string(&key).expect("a key") + &std::fs::read_to_string(&pem).expect("a file");
-    std::fs::write(&pem, both).expect("a file");
-    pem
-}
 
 /// A recording of a command, integrated; what the command printed.
 fn recorded(p: &Place, profile: &str, command: &[&str]) -> (String, String) {

@@ -104,9 +104,8 @@ fn every_name_that_was_looked_up() {
     assert_eq!((all(": getaddrinfo("), all(": gethostby")), (2 * n, 0));
 }
 
-#[test]
-fn sizes_of_tls_calls() {
-    let Some(p) = Place::new("tls") else { return };
+/// A file with a key and its certificate, made for this.
+fn pem(p: &Place) -> String {
     let (key, pem) = (p.path("key.pem"), p.path("both.pem"));
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x"])
@@ -114,9 +113,16 @@ fn sizes_of_tls_calls() {
         .output()
         .expect("openssl runs");
     assert!(made.status.success(), "{}", words(&made));
-    let both = std::fs::read_to_string(&key).unwrap() + &std::fs::read_to_string(&pem).unwrap();
-    std::fs::write(&pem, both).unwrap();
-    let (events, out) = recorded(&p, "tls", &[], &["/usr/bin/python3", "-c", TLS, &pem]);
+    let both =
+        std::fs::read_to_string(&key).expect("a key") + &std::fs::read_to_string(&pem).expect("a file");
+    std::fs::write(&pem, both).expect("a file");
+    pem
+}
+
+#[test]
+fn sizes_of_tls_calls() {
+    let Some(p) = Place::new("tls") else { return };
+    let (events, out) = recorded(&p, "tls", &[], &["/usr/bin/python3", "-c", TLS, &pem(&p)]);
     let counted = |what: &str| -> Vec<i64> {
         let mine = out.lines().find_map(|l| l.strip_prefix(what)).expect("a line of counts");
         mine.split_whitespace().map(|n| n.parse().unwrap()).collect()

@@ -112,13 +112,7 @@ struct Walk {
 }
 
 /// Of all hits those whose socket is known.
-pub(super) fn of(
-    programs: &Programs,
-    hits: &Sorted<Hit>,
-    log: &Log,
-    dir: &Path,
-    named: Sorter<Named>,
-) -> Result<Sorted<Named>> {
+pub(super) fn of(programs: &Programs, hits: &Sorted<Hit>, log: &Log, dir: &Path) -> Result<Sorted<Named>> {
     let mut walk = Walk {
         calls: Map::default(),
         open: 0,
@@ -126,7 +120,7 @@ pub(super) fn of(
         begun: Map::default(),
         by_ports: Map::default(),
         unsure_until: i64::MIN,
-        named,
+        named: Sorter::new(dir, "named", 1 << 18),
     };
     let uses = walk.uses(programs, log, dir)?;
     if uses.len() == 0 && walk.by_ports.is_empty() {
@@ -175,7 +169,7 @@ impl Walk {
                         r.what,
                         Crossing::Ask | Crossing::Send | Crossing::ToTransport | Crossing::Recv
                     );
-                    if asks && r.ctx == Context::Task && programs.threads.contains_key(&r.pid) {
+                    if asks && r.ctx == Context::Task && programs.threads.contains(&r.pid) {
                         let socket = large.get(&r.sock).copied().unwrap_or(i64::from(r.sock));
                         uses.push(Use { at: r.at.0, thread: r.pid, socket })?;
                     }
