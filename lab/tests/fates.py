@@ -315,10 +315,11 @@ class Fates(unittest.TestCase):
         sh(kpat, "integrate", log, "-o", out)
         info = json.loads(sh(kpat, "info", out, "--json").stdout)
         errors = json.loads((self.dir / "sent.json").read_text())
-        wrong = {}
+        wrong, by_port = {}, defaultdict(list)
+        for p in json.loads(sh(kpat, "packets", out, "--limit", "0", "--json", "udp").stdout)["packets"]:
+            by_port[p["src_port"]].append(p)
         for f in sent:
-            found = json.loads(sh(kpat, "packets", out, "--limit", "0", "--json", f"udp src port {f['sport']}").stdout)["packets"]
-            faults = self.judge(f, found, Counter(took.get(f["name"], [])), errors[f["name"]])
+            faults = self.judge(f, by_port[f["sport"]], Counter(took.get(f["name"], [])), errors[f["name"]])
             if faults:
                 wrong[f["name"]] = dict(faults)
         if profile == "path,app":

@@ -30,8 +30,7 @@ def page(kpat: str, log: Path, question: str) -> dict:
         service.stdout.close()
 
 
-@unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "needs root and /dev/net/tun")
-class Why(unittest.TestCase):
+class Slow:
     def setUp(self):
         self.kpat = os.path.abspath(play.kpat_path())
         self.a, self.b = own(self, "why", "ab", os.environ.get("KPAT_KEEP_WHY"))
@@ -81,7 +80,10 @@ class Why(unittest.TestCase):
         self.assertLessEqual(len(text.splitlines()), 35)
         return by
 
-    # one cause
+
+@unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "needs root and /dev/net/tun")
+class Why(Slow, unittest.TestCase):
+    """One cause."""
 
     def test_application(self):
         r = self.case("application", ["--delay-ms", 2], send=["--seconds", 2, "--write", 1000, "--every-ms", 50])
@@ -157,7 +159,10 @@ class Why(unittest.TestCase):
         self.assertLess(by["application"]["share"], 0.05)
         self.assertEqual(r["why"]["answered"], r["why"]["pauses"])
 
-    # two at a time
+
+@unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/net/tun"), "needs root and /dev/net/tun")
+class WhyTogether(Slow, unittest.TestCase):
+    """Two causes at a time, and two ends."""
 
     def test_application_and_delay(self):
         self.right(self.case("pause-delay", ["--delay-ms", 40], send=["--seconds", 2, "--write", 1000, "--every-ms", 150]), "application", "driver and wire")
