@@ -17,6 +17,7 @@ from .cache import LAB, Refusal, run, say
 from .debian import Suite
 
 KERNELS = ("6.1", "6.12", "7.2")
+FLAVOURS = ("rt",)
 BOOTS = ("elf", "image")
 # Where a series is looked for, the small indexes first. Any other X.Y found there can be fetched too.
 SUITES = {"6.1": ("bookworm-security", "bookworm"), "6.12": ("bookworm-backports", "trixie-security", "trixie")}
@@ -25,7 +26,7 @@ FIRST_MODULES = ["?virtio_pci", "9pnet_virtio", "9p", "overlay", "?virtio_consol
 
 
 class Kernel:
-    """Facts of a fetched kernel. `series` is what the user says (7.2), `release` what uname -r says, `boot` is one of `BOOTS`."""
+    """Facts of a fetched kernel. `series` is what the user says (7.2, or 6.12-rt for a flavour), `release` what uname -r says, `boot` is one of `BOOTS`."""
 
     def __init__(self, series: str, boot: str = "elf"):
         self.series, self.boot = series, boot
@@ -76,8 +77,8 @@ def open_kernel(series: str, boot: str = "elf") -> Kernel:
 
 
 def fetch(series: str, refresh: bool = False) -> Kernel:
-    if not re.fullmatch(r"\d+\.\d+", series):
-        raise Refusal(f"{series!r} is not a kernel series; say one of {', '.join(KERNELS)}, another X.Y, or all")
+    if not re.fullmatch(rf"\d+\.\d+(-({'|'.join(FLAVOURS)}))?", series):
+        raise Refusal(f"{series!r} is not a kernel series; say one of {', '.join(KERNELS)}, another X.Y, X.Y-{' or X.Y-'.join(FLAVOURS)}, or all")
     k = Kernel(series)
     if k.ready() and not refresh:
         refresh_initrd(k)
@@ -108,21 +109,22 @@ def fetch(series: str, refresh: bool = False) -> Kernel:
 
 
 def find(series: str, arch: str = "amd64") -> tuple[Suite, str]:
-    """The newest full-flavour image of a series, and the suite it is in."""
+    """The newest image of a series, with everything if no flavour is named (6.12-rt), and the suite it is in."""
+    number, _, flavour = series.partition("-")
     num = lambda s: [int(x) for x in re.findall(r"\d+", s)]
     unreachable = None
-    for name in SUITES.get(series, OTHER_SUITES):
+    for name in SUITES.get(number, OTHER_SUITES):
         s = Suite(name, arch)
         try:
             s.update()
         except Refusal as e:
             unreachable = e
             continue
-        got = s.names(rf"linux-image-{re.escape(series)}[.-][0-9][^ ]*-{arch}")
-        got = [g for g in got if not re.search(r"cloud|-rt-|unsigned|dbg", g)]
+        got = s.names(rf"linux-image-{re.escape(number)}[.-][0-9][^ ]*{flavour and '-' + flavour}-{arch}")
+        got = [g for g in got if not re.search("|".join(f"-{f}-" for f in (*FLAVOURS, "cloud", "unsigned", "dbg") if f != flavour), g)]
         if got:
             return s, max(got, key=num)
-    raise unreachable or Refusal(f"no Debian suite looked at ({', '.join(SUITES.get(series, OTHER_SUITES))}) has a {series} kernel; name another series")
+    raise unreachable or Refusal(f"no Debian suite looked at ({', '.join(SUITES.get(number, OTHER_SUITES))}) has a {series} kernel; name another series")
 
 
 def unpack(suite: Suite, image: str, tree: Path) -> str:
