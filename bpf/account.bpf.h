@@ -165,6 +165,8 @@ struct account {
 	u32 since; /* the message was taken of whom it serves: TELLS, WROTE */
 	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
 	u32 summing; /* a program adds to one of the sums below: what interrupts it adds to the tables */
+	u32 preempted; /* the task whose softirq waits until it runs again, with the packets at hand */
+	u32 preempted_in; /* that frame */
 	u32 first_ran; /* for this event of the task that runs, and the second one is still to come (pairs.bpf.h); 0: none */
 	u32 pad;
 	struct owner owner[OWNERS];

@@ -29,9 +29,9 @@ int work_softirq_entry(u64 *ctx)
 		return 0;
 	no_frames(a);
 	task_border(a);
-	if (a->level) { /* softirqs do not nest, and interrupts are over before they run */
+	if (a->level || a->preempted) { /* softirqs do not nest, and interrupts are over before they run */
 		a->resets++;
-		a->level = 0;
+		a->level = a->preempted = 0;
 	}
 	if (a->held_for)
 		release(a, 0, KP_FOR_UNKNOWN, 1);

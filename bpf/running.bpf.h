@@ -94,7 +94,7 @@ static __noinline int catch_up(struct account *a)
 	a->mode = KP_WORK_UNSEEN;
 	border(a);
 	put_task(a);
-	a->level = a->polls = a->arrived = a->over = a->next = a->settled = 0;
+	a->level = a->polls = a->arrived = a->over = a->next = a->settled = a->preempted = 0;
 	runs(a, (struct task_struct *)bpf_get_current_task_btf());
 	return 0;
 }
@@ -130,6 +130,33 @@ static __always_inline void serve(struct account *a, u64 process, u32 purpose)
 	a->since = process ? s.since : 0;
 }
 
+/*
+ * With PREEMPT_RT a task may be preempted in the softirq that it serves, and is back on the same CPU before another task serves one there: bottom halves have a
+ * lock of the CPU's (kernel/softirq.c, __local_bh_disable_ip(); from 6.17 on only where CONFIG_PREEMPT_RT_NEEDS_BH_LOCK is set). What the softirq has at hand stays.
+ */
+static __always_inline void softirq_is_left(struct account *a, u32 pid)
+{
+	if (SOFTIRQS_OF_TASKS && a->level == 1 && !a->polls && a->frame[1] >= SOFTIRQ && a->frame[1] < HARDIRQ) {
+		a->preempted = pid;
+		a->preempted_in = a->frame[1];
+		a->level = 0;
+	} else if (!SOFTIRQS_OF_TASKS || !a->preempted) {
+		nothing_stays(a);
+	}
+	if (a->level) {
+		a->resets++;
+		a->level = 0;
+	}
+}
+
+static __always_inline void softirq_goes_on(struct account *a, u32 pid)
+{
+	if (!SOFTIRQS_OF_TASKS || !pid || a->preempted != pid)
+		return;
+	a->preempted = 0;
+	push(a, a->preempted_in);
+}
+
 /* (preempt, prev, next, prev_state) */
 SEC("tp_btf/sched_switch")
 int work_sched_switch(u64 *ctx)
@@ -143,8 +170,8 @@ int work_sched_switch(u64 *ctx)
 	no_frames(a);
 	task_border(a);
 	put_task(a);
-	nothing_stays(a);
 	pid = prev->pid;
+	softirq_is_left(a, pid);
 	if (pid) {
 		if (a->victim != KP_OTHERS)
 			announce_task((u64)(u32)prev->tgid << 32 | pid, 0);
@@ -157,13 +184,10 @@ int work_sched_switch(u64 *ctx)
 			keep_state(pid, state);
 		}
 	}
-	if (a->level) {
-		a->resets++;
-		a->level = 0;
-	}
 	pair_is_left(a, pid);
 	pair_goes_on(a, next->pid);
 	runs(a, next);
+	softirq_goes_on(a, next->pid);
 	return 0;
 }
 

@@ -203,6 +203,25 @@ const volatile u32 first_netns = 0xeffffff9;
 #define HARDIRQ_MASK 0x000f0000
 #define SOFTIRQ_SERVING_BIT 8
 
+/*
+ * PREEMPT_RT counts softirqs in the task that runs them, which may be preempted meanwhile, and not in the preemption count (kernel/softirq.c,
+ * __local_bh_enable_ip()). Other kernels have no such member.
+ */
+struct task_struct___rt {
+	int softirq_disable_cnt;
+} __core;
+
+#define SOFTIRQS_OF_TASKS bpf_core_field_exists(((struct task_struct___rt *)0)->softirq_disable_cnt)
+
+static __always_inline u32 softirqs_of_task(void)
+{
+#ifdef KPAT_DIRECT
+	return ((struct task_struct___rt *)bpf_get_current_task_btf())->softirq_disable_cnt;
+#else
+	return BPF_CORE_READ((struct task_struct___rt *)bpf_get_current_task(), softirq_disable_cnt);
+#endif
+}
+
 #ifndef KPAT_TRACED_CONTEXT
 /* model::Context: 0 task, 1 softirq, 2 hardirq, 3 nmi, 4 unknown */
 static __always_inline u8 current_context(void)
@@ -213,6 +232,8 @@ static __always_inline u8 current_context(void)
 		return 4;
 	if (n & (NMI_MASK | HARDIRQ_MASK))
 		return n & NMI_MASK ? 3 : 2;
+	if (SOFTIRQS_OF_TASKS)
+		n = softirqs_of_task();
 	/* without a branch, as the verifier would look at all that follows once for each way */
 	return n >> SOFTIRQ_SERVING_BIT & 1;
 }
@@ -227,10 +248,12 @@ u8 traced_hardirq[KP_MAX_CPUS] SEC(".data.ctx");
 
 static __always_inline u8 current_context(void)
 {
-	u32 cpu = bpf_get_smp_processor_id() & (KP_MAX_CPUS - 1);
+	u32 cpu = bpf_get_smp_processor_id() & (KP_MAX_CPUS - 1), softirq = traced_softirq[cpu];
 
+	if (SOFTIRQS_OF_TASKS)
+		softirq = softirqs_of_task() >> SOFTIRQ_SERVING_BIT & 1;
 	/* each 0 or 1; without a branch here, too */
-	return traced_hardirq[cpu] << 1 | traced_softirq[cpu] >> traced_hardirq[cpu];
+	return traced_hardirq[cpu] << 1 | softirq >> traced_hardirq[cpu];
 }
 #endif
 

@@ -435,5 +435,10 @@ class Fates612(FatesInside, unittest.TestCase):
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Fates612Rt(FatesInside, unittest.TestCase):
+    series = "6.12-rt"
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Fates72(FatesInside, unittest.TestCase):
     series = "7.2"

@@ -555,7 +555,7 @@ class Host(Place, unittest.TestCase):
 
 
 # What a kernel offers that is best. A program that it refuses is a mechanism less, and a recording by tracepoints that nobody wanted.
-BEST = {"6.1": "fentry", "6.12": "kprobe.session", "7.2": "fsession.multi"}
+BEST = {"6.1": "fentry", "6.12": "kprobe.session", "6.12-rt": "kprobe.session", "7.2": "fsession.multi"}
 
 
 class Guest(Place):
