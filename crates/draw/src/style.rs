@@ -134,6 +134,7 @@ pub fn color(held: Held) -> &'static str {
         Held::Reader => "read",
         Held::Retransmission => "again",
         Held::SendBuffer => "written",
+        Held::Cork => "idle",
         Held::Pacing => "e",
         Held::Device => "b",
         Held::PacingOrDevice => "c",

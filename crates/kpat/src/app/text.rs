@@ -261,6 +261,10 @@ pub fn words(by: Held) -> (&'static str, &'static str) {
         Held::SendBuffer => {
             ("send buffer", "held by the send buffer: all in it was sent and not yet acknowledged")
         }
+        Held::Cork => (
+            "cork",
+            "less than a full segment waited for more, as the application asked (MSG_MORE, TCP_CORK)",
+        ),
         Held::Retransmission => ("timer", "waiting for a timer to send again what was lost"),
         Held::Pacing => ("pacing", "held by TCP's own pacing"),
         Held::Device => ("device", "held by none of these: as the device took it"),
