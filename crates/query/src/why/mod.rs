@@ -124,9 +124,7 @@ impl Stage {
                 "the peer's receive window was full, though its application left nothing unread"
             }
             Stage::Pacing => "TCP's own timer paced what was to be sent",
-            Stage::Cork => {
-                "less than a full segment waited for more, as the application had asked (MSG_MORE, TCP_CORK)"
-            }
+            Stage::Cork => "less than a full segment waited for more, as it was told (MSG_MORE, TCP_CORK)",
             Stage::Nagle => {
                 "less than a full segment waited until all that had been sent was acknowledged (TCP_NODELAY sends it at once)"
             }
@@ -553,9 +551,8 @@ pub fn why(
     why.host = at;
     if let Some((end, clock)) = far {
         // Who asks owes no answer.
-        if why.asks {
-            why.meanwhile = meanwhile::find(hosts[end.host].store, &end.socket)?;
-        }
+        let waited = || meanwhile::find(hosts[end.host].store, &end.socket);
+        why.meanwhile = if why.asks { waited()? } else { None };
         (why.peer, why.peer_host) = (Some(end.socket), end.host);
         why.clock = (clock != Clock::default()).then_some(clock);
     }
