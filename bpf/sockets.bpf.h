@@ -96,11 +96,12 @@ struct inet_connection_sock {
 } __core;
 
 struct tcp_sock {
-	u32 rcv_nxt, copied_seq, urg_seq, snd_una, snd_nxt, write_seq;
+	u32 rcv_nxt, copied_seq, urg_seq, snd_una, snd_nxt, write_seq, pushed_seq;
 	u32 snd_wnd, rcv_wnd, srtt_us, mdev_us, packets_out, retrans_out, lost_out, sacked_out;
 	u32 snd_ssthresh, snd_cwnd, total_retrans, delivered, rate_delivered, rate_interval_us, app_limited, mss_cache;
 	u8 chrono_type : 2;
 	u8 is_cwnd_limited : 1;
+	u8 nonagle : 4;
 } __core;
 
 struct app_settings {
@@ -121,7 +122,7 @@ struct sock_entry {
 	u32 left; /* of a write that is under way: bytes not yet taken */
 	u8 marks; /* SOCK_OFF and its neighbours; user space sets the first two */
 	u8 tcp;
-	u8 waits; /* WAITS_*, when a segment last came */
+	u8 waits; /* WAITS_*: when a segment last came, or a call that sends was over */
 	u8 first_over; /* its first call that sends is over */
 	u32 epoch; /* of the settings when it was last looked at */
 	u32 writing; /* thread whose write that is */

@@ -14,6 +14,9 @@
 #define WAITS_UNSENT 1
 #define WAITS_ROOM 2
 #define SOCK_NOSPACE 2
+/* When a call that sends was over: what it left unsent waits for more, as the application wants it (MSG_MORE, TCP_CORK). */
+#define WAITS_MORE 4
+#define TCP_NAGLE_CORK 2 /* of include/net/tcp.h */
 
 static __always_inline u8 what_waits(struct sock *sk)
 {
@@ -21,6 +24,25 @@ static __always_inline u8 what_waits(struct sock *sk)
 	u8 room = file ? kread(file, flags) >> SOCK_NOSPACE & 1 : 0;
 
 	return (tp_read(sk, write_seq) != tp_read(sk, snd_nxt) ? WAITS_UNSENT : 0) | (room ? WAITS_ROOM : 0);
+}
+
+/*
+ * A call that sends is over. What was given with MSG_MORE is not marked to be pushed (tcp_push() of net/ipv4/tcp.c); within a call nothing is yet, whatever its flags.
+ * True: it is not what the log has. Where nothing is left unsent it does not matter, so that an application that does it each time costs one record.
+ */
+static __always_inline bool more_is_to_come(struct sock_entry *e, struct sock *sk)
+{
+	u32 written = tp_read(sk, write_seq);
+	u8 waits = e->waits & ~WAITS_MORE;
+
+	if (written == tp_read(sk, snd_nxt))
+		return false;
+	if (tp_read(sk, pushed_seq) != written || kread_bit((struct tcp_sock *)sk, nonagle) & TCP_NAGLE_CORK)
+		waits |= WAITS_MORE;
+	if (waits == e->waits)
+		return false;
+	e->waits = waits;
+	return true;
 }
 
 static __always_inline u32 mix(u32 h, u32 v)
@@ -95,7 +117,7 @@ static __noinline int say_tcp(struct sock *sk, struct sock_entry *e, struct at_h
 	if (!(e->ports >> 16))
 		sock_refresh(e, sk);
 	if (what == KP_X_FROM_NETWORK)
-		e->waits = what_waits(sk);
+		e->waits = what_waits(sk) | (e->waits & WAITS_MORE);
 	cwnd = tcp_read(tp, snd_cwnd);
 	ssthresh = tcp_read(tp, snd_ssthresh);
 	retrans = tcp_read(tp, retrans_out);
@@ -133,7 +155,8 @@ static __noinline int say_tcp(struct sock *sk, struct sock_entry *e, struct at_h
 		r->tcp_flags = kread_word(a->tcp + 8) >> 40;
 	r->state = state;
 	r->limit = chrono | full << 2 |
-		   ((sk_read(sk, sk_pacing_status) + 1) & 3) << 3 | (e->waits & WAITS_ROOM ? 2 : 1) << 5;
+		   ((sk_read(sk, sk_pacing_status) + 1) & 3) << 3 | (e->waits & WAITS_ROOM ? 2 : 1) << 5 |
+		   (e->waits & WAITS_MORE ? 1 : 0) << 7;
 	r->mss = tcp_read(tp, mss_cache);
 	r->snd_cwnd = cwnd;
 	r->snd_ssthresh = ssthresh;

@@ -305,7 +305,7 @@ struct kp_tcp {
 	u8 version;
 	u8 tcp_flags;
 	u8 state;
-	u8 limit; /* bits 0-1 chrono type, bit 2 limited by cwnd, bits 3-4 enum sk_pacing and one; 0: not given; bits 5-6 1, 2: the application waits for room */
+	u8 limit; /* bits 0-1 chrono type, bit 2 limited by cwnd, bits 3-4 enum sk_pacing and one; 0: not given; bits 5-6 1, 2: the application waits for room; bit 7 it wants more to come */
 	u16 mss;
 	u32 snd_cwnd;
 	u32 snd_ssthresh;

@@ -9,7 +9,7 @@ import unittest
 
 from kpatlab import cache, play
 from kpatlab.topology import wait_for
-from tests.place import joined, sh
+from tests.place import begun, joined, sh
 
 HERE, THERE, PORT = "10.97.0.1", "10.97.0.2", 7600
 SERVE = """
@@ -135,6 +135,35 @@ class Connecting(unittest.TestCase):
             detail = json.loads(sh(self.kpat, "packet", packet, r["out"], "--json").stdout)
             ends = [e["socket_id"] for e in (detail["application"]["written"], detail["application"]["read"]) if e]
             self.assertEqual(ends, [r["socket"]["socket_id"]])
+
+    def test_no_port_is_free(self):
+        """The client's host has given all its ports: connect() of further ones fails, and no packet of theirs is on the wire. Truth is the generator's errors."""
+        sh("ip", "netns", "exec", self.a, "sysctl", "-w", "net.ipv4.ip_local_port_range=40000 40003")
+        log, ready, out = self.dir / "p.kbl", self.dir / "ready-p", self.dir / "p.kpat"
+        server = f"import signal, socket\nl = socket.create_server(({THERE!r}, {PORT}))\nprint('ready', flush=True)\nsignal.pause()"
+        begun(self, "serve-p", ["ip", "netns", "exec", self.b, sys.executable, "-c", server])
+        record = begun(self, "record-p", [self.kpat, "record", "-p", "path,app", "--mechanism", "tracepoint", "--netns", self.a, "--netns", self.b, "--no-cost", "-o", str(log),
+                                          "--ready-file", str(ready)], lambda _: ready.exists())
+        code = f"""
+import errno, json, socket, struct
+said, kept = [], []
+for _ in range(7):
+    s = socket.socket()
+    kept.append(s)
+    error = s.connect_ex(({THERE!r}, {PORT}))
+    cookie, = struct.unpack("Q", s.getsockopt(socket.SOL_SOCKET, 57, 8))
+    said.append([cookie, errno.errorcode.get(error)])
+print(json.dumps(said))
+"""
+        said = json.loads(sh("ip", "netns", "exec", self.a, sys.executable, "-c", code).stdout)
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        self.assertEqual([e for _, e in said], 4 * [None] + 3 * ["EADDRNOTAVAIL"])
+        sh(self.kpat, "integrate", log, "-o", out)
+        for cookie, error in said:
+            words = sh(self.kpat, "app", out, "--socket", cookie).stdout
+            self.assertEqual(error is not None, "EADDRNOTAVAIL" in words, words)
+        why = sh(self.kpat, "why", said[-1][0], out, ok=False)
+        self.assertIn("no port of its own was free", why.stderr)
 
     def test_no_answer(self):
         sh("ip", "netns", "exec", self.b, "nft", "add table ip f; add chain ip f i { type filter hook input priority 0; }; add rule ip f i tcp dport 7601 drop")

@@ -1,5 +1,5 @@
 """Waits on the sender's and the reader's own host that TCP's state calls something else: for the next hop's link address, in a shaped device's queue, by Nagle's rule
-under a congestion control that paces, for more than a reader wants to be woken for. On this machine, with tracepoints. Truth is the generators' own times, TCP_INFO,
+under a congestion control that paces, for more than a reader wants to be woken for, for more that the writer itself wants to give first. On this machine, with tracepoints. Truth is the generators' own times, TCP_INFO,
 nstat's count of what was sent again, and how the case is made."""
 import json
 import os
@@ -9,7 +9,7 @@ import unittest
 
 from kpatlab import play
 from kpatlab.topology import wait_for
-from tests.place import begun, joined, sh
+from tests.place import begun, joined, probed, sh
 
 HERE, THERE, PORT = "10.98.7.1", "10.98.7.2", 7650
 
@@ -53,6 +53,61 @@ info = s.getsockopt(socket.IPPROTO_TCP, 11, 104)
 print(json.dumps({{"connect_ns": connected - begun, "over_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME) - begun, "again": struct.unpack_from("<I", info, 100)[0]}}), flush=True)
 """
 
+# Heads of 111 bytes, each with a body of 2 so long after it, that go together: "more" by MSG_MORE, "cork" by TCP_CORK, which is lifted behind the body, "forgotten"
+# without lifting it; "plain": each when it is given. Says how long the kernel had heads unsent (SIOCOUTQNSD).
+HOLD = f"""
+import array, fcntl, json, socket, sys, time
+how, apart_ns = sys.argv[1], float(sys.argv[2]) * 1e9
+MSG_MORE, SIOCOUTQNSD = 0x8000, 0x894b
+now = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+begun = now()
+s = socket.create_connection(("{THERE}", {PORT}))
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+held = 0
+def unsent():
+    n = array.array("i", [0])
+    fcntl.ioctl(s, SIOCOUTQNSD, n)
+    return n[0]
+for n in range(6):
+    if how in ("cork", "forgotten"):
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+    at = now()
+    s.send(b"h" * 111, MSG_MORE if how == "more" else 0)
+    while unsent() and now() - at < apart_ns:
+        time.sleep(0.001)
+    held += now() - at
+    time.sleep(max(0, at + apart_ns - now()) / 1e9)
+    s.send(b"b" * 2)
+    if how == "cork":
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    time.sleep(0.01)
+s.shutdown(socket.SHUT_WR)
+s.recv(1)
+print(json.dumps({{"held_ns": held, "over_ns": now() - begun, "again": 0}}), flush=True)
+"""
+
+# Two servers in one process: of two ports, the second answers late. And one that asks the first, the second, and the first again.
+LATE_MS = 300
+ANSWER = f"""
+import socket, threading, time
+def serve(l, ms):
+    s, _ = l.accept()
+    while s.recv(100):
+        time.sleep(ms / 1e3)
+        s.send(b"answer")
+for port, ms in (({PORT}, 0), ({PORT + 1}, {LATE_MS})):
+    threading.Thread(target=serve, args=(socket.create_server(("{THERE}", port)), ms)).start()
+print("ready", flush=True)
+"""
+TURNS = f"""
+import json, socket, time
+a, b = (socket.create_connection(("{THERE}", port)) for port in ({PORT}, {PORT + 1}))
+for s in (a, b, a):
+    s.send(b"question")
+    s.recv(100)
+print(json.dumps({{"over_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME), "again": 0}}), flush=True)
+"""
+
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Local(unittest.TestCase):
@@ -72,13 +127,13 @@ class Local(unittest.TestCase):
             for ns in (self.a, self.b):
                 sh("ip", "-n", ns, "neigh", "flush", "all")
 
-    def made(self, how: str, *ask: object, meanwhile=lambda asks: None) -> dict:
+    def made(self, how: str, *ask: object, meanwhile=lambda asks: None, asks_by: str = ASK) -> dict:
         log, ready = self.dir / "x.kbl", self.dir / "ready"
         ready.unlink(missing_ok=True)
-        record = begun(self, "record", [self.kpat, "record", "-p", "path,app", "--mechanism", "tracepoint", "--netns", self.a, "--netns", self.b, "--no-cost", "--force",
+        record = begun(self, "record", [self.kpat, "record", "-p", "path,app", *probed(), "--netns", self.a, "--netns", self.b, "--no-cost", "--force",
                                         "-o", str(log), "--ready-file", str(ready)], lambda _: ready.exists())
         server = begun(self, "serve", ["ip", "netns", "exec", self.b, sys.executable, "-c", SERVE, how])
-        asks = play.Process("ask", ["ip", "netns", "exec", self.a, sys.executable, "-c", ASK, *map(str, ask)], self.dir)
+        asks = play.Process("ask", ["ip", "netns", "exec", self.a, sys.executable, "-c", asks_by, *map(str, ask)], self.dir)
         self.stack.callback(asks.stop)
         meanwhile(asks)
         wait_for(lambda: '"over_ns"' in play.text_of(asks.stdout), 60, "the generator is done")
@@ -146,6 +201,45 @@ class Local(unittest.TestCase):
                 r = self.made("answers", 20, 100, 0, "nagle", control)
                 self.assertEqual(r["why"]["first"], "Nagle's rule", r["text"])
                 self.assertGreater(r["stages"]["Nagle's rule"], 0.8 * r["truth"]["over_ns"], r["text"])
+
+    def test_what_the_application_keeps_until_more_is_there(self):
+        for how in ("more", "cork"):
+            with self.subTest(how):
+                r = self.made("at-once", how, 0.05, asks_by=HOLD)
+                self.assertEqual(r["why"]["first"], "cork", r["text"])
+                self.assertAlmostEqual(r["stages"]["cork"], r["truth"]["held_ns"], delta=0.05 * r["truth"]["held_ns"], msg=r["text"])
+                self.assertLess(r["stages"].get("undecided", 0), 0.02 * r["truth"]["over_ns"], r["text"])
+                app = sh(self.kpat, "app", r["out"], "--socket", r["why"]["sender"]["socket_id"]).stdout
+                self.assertRegex(app, r"\ndevice +0\.[0-9] %", "no device kept it")
+        r = self.made("at-once", "plain", 0.05, asks_by=HOLD)
+        self.assertNotIn("cork", r["stages"], r["text"])
+
+    def test_a_cork_that_is_never_lifted(self):
+        """The kernel sends what it keeps when its timer runs out, after 200 ms and more."""
+        r = self.made("at-once", "forgotten", 0.4, asks_by=HOLD)
+        self.assertGreater(r["truth"]["held_ns"], 6 * 195_000_000)
+        self.assertLess(r["truth"]["held_ns"], 6 * 350_000_000, "the timer sent them")
+        # A segment that the timer sends may pass while the kernel runs no programs (docs/mechanisms.md): how long it waited nothing tells.
+        cork, undecided = r["stages"]["cork"], r["stages"].get("undecided", 0)
+        self.assertGreater(cork, 0.6 * r["truth"]["held_ns"], r["text"])
+        # the bodies wait as well, for the next head
+        self.assertGreater(cork + undecided, 0.95 * r["truth"]["held_ns"], r["text"])
+        self.assertGreater(0.4 * cork, undecided, r["text"])
+
+    def test_who_asks_owes_no_answer_meanwhile(self):
+        """What a server's client did between two questions is no wait of the server's: only of the other end, which asks, is it said whom its peer waited for."""
+        log, out, ready = self.dir / "x.kbl", self.dir / "x.kpat", self.dir / "ready"
+        record = begun(self, "record", [self.kpat, "record", "-p", "path,app", *probed(), "--netns", self.a, "--netns", self.b, "--no-cost", "-o", str(log),
+                                        "--ready-file", str(ready)], lambda _: ready.exists())
+        begun(self, "answer", ["ip", "netns", "exec", self.b, sys.executable, "-c", ANSWER])
+        sh("ip", "netns", "exec", self.a, sys.executable, "-c", TURNS)
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        sh(self.kpat, "integrate", log, "-o", out)
+        sockets = json.loads(sh(self.kpat, "app", out, "--json").stdout)["sockets"]
+        server = next(s["socket_id"] for s in sockets if (s["local_port"], s["sent_bytes"]) == (PORT, 12))
+        why = json.loads(sh(self.kpat, "why", server, out, "--json").stdout)
+        self.assertGreater(next(s["ns"] for s in why["stages"] if s["stage"] == "peer's application"), LATE_MS * 1e6)
+        self.assertIsNone(why["meanwhile"], sh(self.kpat, "why", server, out).stdout)
 
     def test_a_reader_that_wants_more_at_once(self):
         r = self.made("least", 100, 1000, 0.01, "-", self.controls()[-1])

@@ -375,6 +375,8 @@ fn address(r: &SocketRecord, a: &[u8; 16]) -> String {
 
 /// TCP_INFINITE_SSTHRESH of include/net/tcp.h.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
+/// Of [`TcpRecord`]'s `limit`: what is unsent waits for more.
+const MORE: u8 = 1 << 7;
 
 fn state(socket: &SocketRow, r: &TcpRecord, tick_ns: Option<i64>) -> TcpStateRow {
     let segment = r.ip_version != 0;
@@ -423,6 +425,8 @@ fn state(socket: &SocketRow, r: &TcpRecord, tick_ns: Option<i64>) -> TcpStateRow
         ip_fragment: v4.then_some(i32::from(r.ip_fragment)),
         tcp_flags: (r.tcp_flags != 0).then_some(i32::from(r.tcp_flags)),
         no_room: i32::from(r.limit >> 5 & 3).checked_sub(1).filter(|n| *n >= 0),
+        // An older recorder leaves the bit 0, too.
+        more: (r.limit & MORE != 0).then_some(1),
     }
 }
 

@@ -10,7 +10,7 @@ mod sniffers;
 use crate::info::{cost_json, probe_words};
 use crate::output::{Meter, Output, usage};
 use crate::probes::Select;
-use crate::render::{bytes, count, duration, parse_duration};
+use crate::render::{bytes, count, duration, parse_duration, plural};
 use anyhow::Context;
 use kpat_klog::Codec;
 use kpat_model::Sample;
@@ -494,6 +494,7 @@ fn report(args: &Args, o: &Outcome, captures: &[Capture], out: &Output) -> anyho
             "build_passed_over": o.build_passed_over,
             "packets": o.packets,
             "refused_hits": o.refused_hits,
+            "sockets_without_peer_left_out": o.peerless_sockets,
             "suppressed_dumps": o.suppressed,
             "cost": cost,
             "captures": captures.iter().map(|Capture { interface, path, stats: s }| json!({
@@ -551,6 +552,12 @@ fn report(args: &Args, o: &Outcome, captures: &[Capture], out: &Output) -> anyho
     for (cause, n) in causes {
         let advice = kpat_model::LossCause::from_name(cause).map_or("", |c| c.advice());
         out.say(&format!("lost: {} by {cause} ({advice})", count(n)));
+    }
+    if o.peerless_sockets > 0 {
+        out.say(&format!(
+            "kpat app will lack {} of datagrams: not connected, so the filter is asked of their own addresses and ports only",
+            plural(o.peerless_sockets, "socket")
+        ));
     }
     if args.memory.is_none() {
         let next = args.output.with_extension("kpat");

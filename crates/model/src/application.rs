@@ -175,7 +175,8 @@ tcp_fields! {
     state: u8,
     /// Bits 0-1: why TCP waited (`enum tcp_chrono`: 1 busy, 2 receive window, 3 send buffer); bit 2: by cwnd; bits 3-4: who paces
     /// (`enum sk_pacing` and one: 1 nobody, 2 TCP, 3 the fq qdisc; 0: not known); bits 5-6: 2 the application waits for room in the
-    /// send buffer (SOCK_NOSPACE), 1 it does not; 0: not known.
+    /// send buffer (SOCK_NOSPACE), 1 it does not; 0: not known; bit 7: when a call that sends was last over with something unsent, that waited for more
+    /// (`MSG_MORE`, `TCP_CORK`).
     limit: u8,
     ip_version: u8,
     tos: u8,

@@ -9,10 +9,12 @@
 //! - a packet without an Ethernet header (tunnels, locally built packets) is seen from its IP header on.
 
 pub mod pcap;
+mod possible;
 pub mod translate;
 
 use kpat_model::Sample;
 use kpat_model::sample::Unit;
+pub use possible::could_match;
 
 /// Bytes of a packet that a filter can look at.
 pub const VISIBLE: u32 = 256;

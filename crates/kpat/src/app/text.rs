@@ -5,7 +5,7 @@ use crate::open::Integrated;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
 use kpat_model::Crossing;
-use kpat_query::app::{Held, Limits, Questions, Spread, Traffic, ended_in_words, protocol};
+use kpat_query::app::{Held, Limits, Questions, Spread, Traffic, ended_in_words, had_no_port, protocol};
 use kpat_query::owners::Name;
 
 fn ends(t: &Traffic) -> String {
@@ -107,6 +107,8 @@ pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()>
     facts.add("seen for", duration(s.last_ns - s.first_ns));
     if let Some(words) = ended_in_words(s.error, t.limits.as_ref().map(|l| &l.ending)) {
         facts.add("ended by", words);
+    } else if had_no_port(s) {
+        facts.add("ended by", kpat_query::app::NO_PORT);
     }
     if let Some(q) = &t.questions {
         questions(log, q, &mut facts);
@@ -261,6 +263,10 @@ pub fn words(by: Held) -> (&'static str, &'static str) {
         Held::SendBuffer => {
             ("send buffer", "held by the send buffer: all in it was sent and not yet acknowledged")
         }
+        Held::Cork => (
+            "cork",
+            "less than a full segment waited for more, as the application asked (MSG_MORE, TCP_CORK)",
+        ),
         Held::Retransmission => ("timer", "waiting for a timer to send again what was lost"),
         Held::Pacing => ("pacing", "held by TCP's own pacing"),
         Held::Device => ("device", "held by none of these: as the device took it"),

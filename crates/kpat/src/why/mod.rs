@@ -89,6 +89,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
                 socket.socket_id
             );
         }
+        if app::had_no_port(&socket) {
+            bail!(
+                "socket {} was never connected: {}; kpat app lists what has the ports of this address",
+                socket.socket_id,
+                app::NO_PORT
+            );
+        }
         let ends = if socket.proto == TCP { "neither end of the connection of" } else { "no call of" };
         bail!("{ends} socket {} has a write in the log", socket.socket_id)
     };

@@ -33,6 +33,8 @@ struct Known {
     /// Its place in the kernel side's table.
     slot: u32,
     wanted: bool,
+    /// It is not, for want of a peer: to some it could send, or get from them, what the filter wants.
+    peerless: bool,
 }
 
 /// All sockets so far, by the low half of their cookies.
@@ -48,6 +50,7 @@ pub struct Sockets {
     /// Of sockets that were not announced yet, each with its CPU.
     early: VecDeque<(u16, AppRecord)>,
     listeners: Listeners,
+    peerless: u64,
 }
 
 /// What is known of an event's socket.
@@ -91,6 +94,7 @@ impl Sockets {
             addresses,
             early: VecDeque::new(),
             listeners: Listeners::default(),
+            peerless: 0,
         })
     }
 
@@ -104,8 +108,16 @@ impl Sockets {
         if !wanted || turned_off {
             self.switch(r.slot, record.cookie, !wanted);
         }
-        self.known.insert(r.sock, Known { record: whole, slot: r.slot, wanted });
+        let peerless = !wanted && lacks_a_peer(&self.filter, &whole);
+        let before = self.known.insert(r.sock, Known { record: whole, slot: r.slot, wanted, peerless });
+        self.peerless += u64::from(peerless);
+        self.peerless -= u64::from(before.is_some_and(|k| k.peerless)).min(self.peerless);
         wanted.then(|| self.shown(record))
+    }
+
+    /// Sockets of datagrams whose calls are not in the log though the filter may want what they carry: they are not connected, so whom they speak to is not theirs to say.
+    pub fn peerless(&self) -> u64 {
+        self.peerless
     }
 
     /// These were there before the recording.
@@ -176,6 +188,10 @@ impl Sockets {
         let mut fresh = Vec::new();
         for k in self.known.values_mut() {
             let wanted = wants(&self.filter, &k.record);
+            let peerless = !wanted && lacks_a_peer(&self.filter, &k.record);
+            self.peerless += u64::from(peerless);
+            self.peerless -= u64::from(k.peerless).min(self.peerless);
+            k.peerless = peerless;
             if wanted != k.wanted {
                 k.wanted = wanted;
                 changed.push((k.slot, k.record.cookie, !wanted));
@@ -287,6 +303,30 @@ fn wants(filter: &[pcap::Instruction], r: &SocketRecord) -> bool {
     filter.is_empty() || [false, true].iter().any(|back| pcap::matches(filter, &header(r, *back)))
 }
 
+/// Is it a socket that speaks to anybody, and could the filter want some of that?
+fn lacks_a_peer(filter: &[pcap::Instruction], r: &SocketRecord) -> bool {
+    r.protocol != TCP
+        && r.peer_port == 0
+        && [false, true].iter().any(|back| {
+            let unknown = unknown(r, *back);
+            let bytes = header(r, *back);
+            let known: Vec<_> = bytes.iter().enumerate().map(|(i, b)| (!unknown(i)).then_some(*b)).collect();
+            filter::could_match(filter, &known)
+        })
+}
+
+/// Which bytes of [`header`] a socket without a peer does not know: the peer's address and port, and its own where it has none.
+fn unknown(r: &SocketRecord, back: bool) -> impl Fn(usize) -> bool {
+    let (from, bytes) = if r.version == 6 { (8, 16) } else { (12, 4) };
+    let (own, peer) = if back { (1, 0) } else { (0, 1) };
+    let (no_address, no_port) = (r.addr == [0; 16], r.port == 0);
+    move |i| {
+        let address = |end: usize| (from + end * bytes..from + (end + 1) * bytes).contains(&i);
+        let port = |end: usize| (from + 2 * bytes + 2 * end..from + 2 * bytes + 2 * end + 2).contains(&i);
+        address(peer) || port(peer) || no_address && address(own) || no_port && port(own)
+    }
+}
+
 /// A datagram or segment as this socket would send it, or get it.
 fn header(r: &SocketRecord, back: bool) -> Vec<u8> {
     let (from, to) = if back { (&r.peer, &r.addr) } else { (&r.addr, &r.peer) };
@@ -344,6 +384,28 @@ mod tests {
         }
         assert!(matches("ip6 and udp port 53", &socket(6, 17, 53, 0)));
         assert!(compile("port nonsense and and").is_err());
+    }
+
+    #[test]
+    fn a_socket_without_a_peer_may_carry_what_is_wanted() {
+        let lacks = |text: &str, r: &SocketRecord| lacks_a_peer(&compile(text).unwrap(), r);
+        let bound = SocketRecord { peer: [0; 16], ..socket(4, 17, 7001, 0) };
+        let anywhere = SocketRecord { addr: [0; 16], ..bound };
+        for (text, is) in [
+            ("host 10.0.0.9", true),
+            ("net 10.50.0.0/16", true),
+            ("udp port 53", true),
+            ("src host 10.0.0.1 and src port 7002 and dst host 10.0.0.9", false),
+            ("tcp", false),
+            ("ip6", false),
+        ] {
+            assert_eq!(lacks(text, &bound), is, "{text}");
+            assert!(!matches(text, &bound), "{text}");
+        }
+        assert!(lacks("src host 10.0.0.9 and src port 7001", &anywhere));
+        assert!(!lacks("port 53", &socket(4, 17, 7001, 54)), "connected");
+        assert!(!lacks("port 53", &SocketRecord { peer: [0; 16], ..socket(4, 6, 7001, 0) }), "it listens");
+        assert!(lacks("ip6 host fe80::1", &SocketRecord { version: 6, ..anywhere }));
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl Recorder {
             build_passed_over: first.build_passed_over.clone(),
             packets: self.sources.admitted(),
             refused_hits: self.sources.refused_hits(),
+            peerless_sockets: self.sink.sockets.as_ref().map_or(0, |s| s.peerless()),
             command_code,
             outputs: self.files.take_written(),
             suppressed,

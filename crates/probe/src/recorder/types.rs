@@ -251,6 +251,8 @@ pub struct Outcome {
     pub packets: u64,
     /// Probe hits of packets that the filter, the namespaces or the interfaces leave out.
     pub refused_hits: u64,
+    /// Sockets of datagrams that the filter leaves out because they have no peer, though it may want what they carry.
+    pub peerless_sockets: u64,
     /// Exit code of the command that was recorded, if there was one.
     pub command_code: Option<i32>,
     /// The newest of them, if they are very many.

@@ -2,7 +2,7 @@
 
 use super::connections::is_received;
 use kpat_model::Crossing;
-use kpat_store::tables::TcpStateRow;
+use kpat_store::tables::{SocketRow, TcpStateRow};
 
 /// Of the flags (RFC 9293, section 3.1).
 const RST: i32 = 4;
@@ -42,6 +42,25 @@ pub struct Ending {
     pub reset_by: Option<Which>,
     /// What this end had not read when it reset it, which is why it did (RFC 1122, section 4.2.2.13).
     pub unread_bytes: i64,
+}
+
+const TCP: i32 = 6;
+/// connect() looks for a port for not nearly so long, and a SYN that nobody answers waits for longer.
+const LOOKS_NS: i64 = 20_000_000;
+
+/// How that is said of a socket that [`had_no_port`].
+pub const NO_PORT: &str = "EADDRNOTAVAIL: no port of its own was free for it, so connect() sent nothing";
+
+/// Was no port free for it? connect() has the socket in SYN_SENT when it looks for one, and closes it again if there is none (`tcp_v4_connect()`
+/// of net/ipv4/tcp_ipv4.c); any other that connects has a port with its SYN.
+pub fn had_no_port(s: &SocketRow) -> bool {
+    let took_ns = s.last_ns - s.first_ns;
+    let connects = s.proto == TCP && s.pid.is_some() && s.peer_port != 0 && s.mptcp_socket.is_none();
+    connects
+        && s.local_port == 0
+        && s.sent_seq.is_none()
+        && s.error.is_none()
+        && (1..LOOKS_NS).contains(&took_ns)
 }
 
 impl Ending {
@@ -101,6 +120,30 @@ mod tests {
         }
         let words = out.words();
         (out, words)
+    }
+
+    #[test]
+    fn what_connects_without_a_port_had_none() {
+        let given_up = SocketRow {
+            proto: TCP,
+            pid: Some(1),
+            peer_port: 80,
+            first_ns: 1000,
+            last_ns: 3500,
+            ..SocketRow::default()
+        };
+        assert!(had_no_port(&given_up));
+        for other in [
+            SocketRow { local_port: 40_000, ..given_up.clone() },
+            SocketRow { last_ns: 1000, ..given_up.clone() },
+            SocketRow { last_ns: 3_000_000_000, ..given_up.clone() },
+            SocketRow { sent_seq: Some(1), ..given_up.clone() },
+            SocketRow { peer_port: 0, ..given_up.clone() },
+            SocketRow { proto: 17, ..given_up.clone() },
+            SocketRow { pid: None, ..given_up },
+        ] {
+            assert!(!had_no_port(&other), "{other:?}");
+        }
     }
 
     #[test]

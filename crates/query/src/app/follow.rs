@@ -81,6 +81,8 @@ struct Open {
     /// Given, and not yet left; `None`: not known from what crossed.
     unsent: Option<bool>,
     unacked: Option<bool>,
+    /// That is less than a segment.
+    small: bool,
     /// It ended with a segment that was sent again.
     again: bool,
     /// What is in flight fills a window: which.
@@ -202,6 +204,7 @@ impl Sender {
                 to_ns: at_ns,
                 call: self.call,
                 unsent: self.given.or(self.unseen).zip(self.left).map(|(given, left)| given > left),
+                small: self.small(),
                 unacked: self.given.zip(self.acked).map(|(given, acked)| given > acked),
                 again: again && at_ns - from_ns > SHORTEST_TIMER_NS,
                 inside: self.unsent.zip(self.no_room),
@@ -225,6 +228,14 @@ impl Sender {
         let of_path = s.snd_cwnd > 0 && in_flight / s.mss >= s.snd_cwnd;
         let of_peer = s.snd_wnd > 0 && next > 0 && in_flight + next > s.snd_wnd;
         of_path.then_some(Window::Congestion).or(of_peer.then_some(Window::Peer))
+    }
+
+    /// Is less than a segment given, and not yet sent?
+    fn small(&self) -> bool {
+        let Some(s) = &self.state else { return false };
+        let given = self.given.or(self.unseen).zip(self.left.or(self.start.map(|_| 0)));
+        let rest = given.map_or((s.write_seq as u32).wrapping_sub(s.snd_nxt as u32) as i64, |(g, l)| g - l);
+        (1..s.mss).contains(&rest)
     }
 
     fn settle(&mut self) -> Option<Span> {
@@ -384,6 +395,8 @@ fn held(o: &Open, state: &TcpStateRow) -> Held {
                 Held::ReceiveWindow
             }
         }
+        // Within a call nothing is known of what it will leave unsent.
+        _ if state.more == Some(1) && o.small && o.call != Call::Inside => Held::Cork,
         _ => match state.pacing {
             None => Held::PacingOrDevice,
             Some(BY_TIMER) if o.paced => Held::Pacing,
@@ -470,6 +483,50 @@ mod tests {
         assert_eq!(sends(10, 20_000, 9, Some(9000)), Some(Held::Device));
         assert_eq!(sends(10, 9_999, 9, Some(9000)), Some(Held::ReceiveWindow));
         assert_eq!(sends(10, 10_000, 9, Some(9000)), Some(Held::Device));
+    }
+
+    /// A head of so many bytes that waits for more, its body 40 ms later; both leave then.
+    fn corked(more: Option<i32>, head: i64, call_over: bool) -> Option<(i64, Held)> {
+        const MS: i64 = 1_000_000;
+        let state = TcpStateRow {
+            crossing: Crossing::Send as i32,
+            state: 1,
+            busy: 1,
+            mss: 1000,
+            pacing: Some(0),
+            snd_cwnd: 10,
+            snd_wnd: 60_000,
+            more,
+            ..TcpStateRow::default()
+        };
+        let mut s = Sender { start: Some(0), ..Sender::default() };
+        let event = |at_ns, what: Crossing, from, size_bytes| AppEventRow {
+            at_ns,
+            crossing: what as i32,
+            size_bytes,
+            offset: Some(from),
+            segments: 1,
+            ..AppEventRow::default()
+        };
+        s.crossing(Crossing::ToTransport, &event(MS, Crossing::ToTransport, 0, head), None, None);
+        if call_over {
+            s.crossing(Crossing::Send, &event(MS, Crossing::Send, 0, head), None, None);
+        }
+        s.state(&TcpStateRow { at_ns: MS, write_seq: head, ..state }, None);
+        s.crossing(Crossing::ToTransport, &event(41 * MS, Crossing::ToTransport, head, 2), None, None);
+        s.settle().map(|span| (span.to_ns - span.from_ns, span.held))
+    }
+
+    #[test]
+    fn what_waits_for_more_is_held_by_the_application() {
+        assert_eq!(corked(Some(1), 999, true), Some((40_000_000, Held::Cork)));
+        assert_eq!(
+            corked(Some(1), 1000, true),
+            Some((40_000_000, Held::Device)),
+            "a full segment does not wait"
+        );
+        assert_eq!(corked(None, 999, true), Some((40_000_000, Held::Device)));
+        assert_eq!(corked(Some(1), 999, false), Some((40_000_000, Held::Device)), "the call is not over");
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub enum Held {
     Reader,
     /// Everything in it has left and waits for its acknowledgement; the application would give more.
     SendBuffer,
+    /// Less than a full segment waits for more, as the application wants it (`MSG_MORE`, `TCP_CORK`).
+    Cork,
     /// TCP waits for a timer to send again what was lost.
     Retransmission,
     /// None of these, and TCP paces by its own timer.
@@ -33,13 +35,14 @@ pub enum Held {
 }
 
 impl Held {
-    pub const ALL: [Held; 10] = [
+    pub const ALL: [Held; 11] = [
         Held::Application,
         Held::Handshake,
         Held::CongestionWindow,
         Held::ReceiveWindow,
         Held::Reader,
         Held::SendBuffer,
+        Held::Cork,
         Held::Retransmission,
         Held::Pacing,
         Held::Device,
@@ -54,6 +57,7 @@ impl Held {
             Held::ReceiveWindow => "receive window",
             Held::Reader => "reading application",
             Held::SendBuffer => "send buffer",
+            Held::Cork => "cork",
             Held::Retransmission => "retransmission",
             Held::Pacing => "pacing",
             Held::Device => "device",
@@ -110,7 +114,7 @@ impl Limits {
         Held::ALL.into_iter().map(|h| (h, self.held_ns(h))).filter(move |(h, ns)| match h {
             Held::Pacing | Held::Device => *ns > 0 || !unknown,
             Held::PacingOrDevice => unknown,
-            Held::Reader | Held::Retransmission | Held::Handshake => *ns > 0,
+            Held::Reader | Held::Cork | Held::Retransmission | Held::Handshake => *ns > 0,
             _ => true,
         })
     }

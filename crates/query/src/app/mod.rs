@@ -19,7 +19,7 @@ mod ways;
 use crate::abreast::Progress;
 use crate::error::{Error, Result};
 use crate::store::Store;
-pub use ending::{Ending, Which};
+pub use ending::{Ending, NO_PORT, Which, had_no_port};
 pub(crate) use follow::{Follow, Span, WITHOUT_END};
 use kpat_model::Crossing;
 use kpat_store::tables::*;

@@ -66,6 +66,32 @@ pub(super) struct Far {
     pub silent: bool,
     /// Behind the last byte that a read had, of those that writes end with.
     pub read_to: i64,
+    /// Where the first write begins that was sent and never came, if it was sent again: what is behind it waits for it, wherever it is itself.
+    pub lost_from: Option<i64>,
+}
+
+impl Far {
+    pub fn of(g: &Gathered, is_there: bool) -> Far {
+        let came = |w: &Write| {
+            [Crossing::FromDevice, Crossing::FromNetwork, Crossing::ToSocket, Crossing::Recv]
+                .into_iter()
+                .any(|c| w.at(c).is_some())
+        };
+        let read = g.writes.iter().filter(|w| w.at(Crossing::Recv).is_some());
+        let read_to = read.map(Write::last).max();
+        let over = |w: &Write| match is_there {
+            true => came(w) || read_to.is_some_and(|to| w.last() < to),
+            false => g.acked_ns(w.last()).is_some(),
+        };
+        let first = g.writes.iter().find(|w| w.left_ns().is_some() && !over(w));
+        Far {
+            is_there,
+            reads: g.peer_reads || read_to.is_some(),
+            silent: g.is_silent(),
+            read_to: read_to.unwrap_or(i64::MIN),
+            lost_from: first.filter(|w| w.again).map(|w| w.offset),
+        }
+    }
 }
 
 /// Of the write at place `n`.
@@ -92,6 +118,7 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
         (false, true) => Stage::Wire,
         (false, false) => Stage::Beyond,
     };
+    let astray = if far.lost_from.is_some_and(|from| from < w.offset) { Stage::Loss } else { wire };
     // Where nothing tells when it left, what lies before is not known.
     let on_its_way = if leaves.is_some() { Piece::At(wire) } else { Piece::At(Stage::Undecided) };
     if !far.is_there {
@@ -99,7 +126,7 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
         l.go_on(on_its_way, acked);
         return match acked {
             Some(_) => Line { end: End::Acknowledged, ..l },
-            None => open(l, leaves, sent[2], wire, g),
+            None => open(l, leaves, sent[2], astray, g),
         };
     }
     if let Some(at) = arrives {
@@ -131,7 +158,7 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
             let shown = far.reads || g.reset_ns.is_some() || g.untaken_ns.is_some_and(|at| at > came);
             if shown { never(g) } else { End::Readable }
         }
-        (None, None) => return open(l, leaves, sent[2], wire, g),
+        (None, None) => return open(l, leaves, sent[2], astray, g),
     };
     l
 }
@@ -160,6 +187,7 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
         // The rest TCP takes for sent, or what has no end for lost.
         Held::CongestionWindow
         | Held::SendBuffer
+        | Held::Cork
         | Held::Retransmission
         | Held::Pacing
         | Held::Device
@@ -184,6 +212,8 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
         Held::Application if piece == Piece::Small => Stage::Nagle,
         Held::Application => Stage::Undecided,
         Held::SendBuffer => Stage::SendBuffer,
+        Held::Cork if piece == Piece::Small => Stage::Nagle,
+        Held::Cork => Stage::Cork,
         Held::CongestionWindow => Stage::CongestionWindow,
         Held::ReceiveWindow => Stage::ReceiveWindow,
         Held::Retransmission => Stage::Loss,
@@ -254,7 +284,7 @@ mod tests {
             _ => Some(0),
         };
         let w = Write { offset: 0, bytes: 9, from_ns: 0, at_ns: 0, at: STAGES.map(when), again: false };
-        let far = Far { is_there: true, reads: true, silent: false, read_to: 8 };
+        let far = Far { is_there: true, reads: true, silent: false, read_to: 8, lost_from: None };
         let stages = |mended: Vec<(i64, i64)>| {
             let g = Gathered { writes: vec![w.clone()], mended, last_ns: 50, ..Gathered::default() };
             line(0, &g, far).pieces
@@ -265,6 +295,32 @@ mod tests {
         assert_eq!(stages(vec![(30, 9)]), [wire, (Piece::At(Stage::PeerStack), 30)]);
     }
 
+    /// Of three writes that were sent, the first of them read, at 20 a reset; the second sent again or not.
+    #[test]
+    fn what_is_behind_something_lost_waits_for_that() {
+        let sent = |c| matches!(c, Crossing::ToDevice | Crossing::ToDriver);
+        let write = |offset, again, came: bool| Write {
+            offset,
+            bytes: 5,
+            from_ns: 0,
+            at_ns: 0,
+            at: STAGES.map(|c| (sent(c) || came && c != Crossing::Ask).then_some(4)),
+            again,
+        };
+        let stages = |again, is_there| {
+            let writes = vec![write(0, false, true), write(5, again, false), write(10, false, false)];
+            let acks = vec![(6, 5)];
+            let g = Gathered { writes, acks, reset_ns: Some(20), last_ns: 20, ..Gathered::default() };
+            let l = line(2, &g, Far::of(&g, is_there));
+            (l.pieces.last().copied(), l.end)
+        };
+        let until_reset = |stage| (Some((Piece::At(stage), 20)), End::Reset);
+        assert_eq!(stages(true, true), until_reset(Stage::Loss));
+        assert_eq!(stages(false, true), until_reset(Stage::Wire), "nothing shows that it was lost");
+        assert_eq!(stages(true, false), until_reset(Stage::Loss));
+        assert_eq!(stages(false, false), until_reset(Stage::Beyond));
+    }
+
     #[test]
     fn what_nobody_reads_waits() {
         let at = STAGES.map(|c| (c != Crossing::Recv && c != Crossing::Ask).then_some(0));
@@ -272,7 +328,8 @@ mod tests {
         let silent = || Gathered { writes: vec![w.clone()], last_ns: 50, ..Gathered::default() };
         let ended = |g: &Gathered| {
             let reads = g.peer_reads;
-            let far = Far { is_there: true, reads, silent: g.is_silent(), read_to: i64::MIN };
+            let far =
+                Far { is_there: true, reads, silent: g.is_silent(), read_to: i64::MIN, lost_from: None };
             let l = line(0, g, far);
             (l.end, l.to_ns())
         };

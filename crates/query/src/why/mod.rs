@@ -48,6 +48,7 @@ pub enum Stage {
     CongestionWindow,
     ReceiveWindow,
     Pacing,
+    Cork,
     Nagle,
     Loss,
     Transport,
@@ -64,13 +65,14 @@ pub enum Stage {
 
 impl Stage {
     /// In the order of the way.
-    pub const ALL: [Stage; 18] = [
+    pub const ALL: [Stage; 19] = [
         Stage::Handshake,
         Stage::Application,
         Stage::SendBuffer,
         Stage::CongestionWindow,
         Stage::ReceiveWindow,
         Stage::Pacing,
+        Stage::Cork,
         Stage::Nagle,
         Stage::Loss,
         Stage::Transport,
@@ -93,6 +95,7 @@ impl Stage {
             Stage::CongestionWindow => "congestion window",
             Stage::ReceiveWindow => "receive window",
             Stage::Pacing => "pacing",
+            Stage::Cork => "cork",
             Stage::Nagle => "Nagle's rule",
             Stage::Loss => "loss",
             Stage::Transport => "transport",
@@ -121,6 +124,7 @@ impl Stage {
                 "the peer's receive window was full, though its application left nothing unread"
             }
             Stage::Pacing => "TCP's own timer paced what was to be sent",
+            Stage::Cork => "less than a full segment waited for more, as it was told (MSG_MORE, TCP_CORK)",
             Stage::Nagle => {
                 "less than a full segment waited until all that had been sent was acknowledged (TCP_NODELAY sends it at once)"
             }
@@ -152,6 +156,7 @@ impl Stage {
             Stage::Application => "calls, reads",
             Stage::SendBuffer => "TCP state, calls",
             Stage::Handshake | Stage::CongestionWindow | Stage::ReceiveWindow | Stage::Pacing => "TCP state",
+            Stage::Cork => "TCP state, calls",
             Stage::Nagle => "to-transport, acked, to-device",
             Stage::Loss => "TCP state, retransmit",
             Stage::Transport => "to-transport, to-device",
@@ -545,7 +550,9 @@ pub fn why(
     }
     why.host = at;
     if let Some((end, clock)) = far {
-        why.meanwhile = meanwhile::find(hosts[end.host].store, &end.socket)?;
+        // Who asks owes no answer.
+        let waited = || meanwhile::find(hosts[end.host].store, &end.socket);
+        why.meanwhile = if why.asks { waited()? } else { None };
         (why.peer, why.peer_host) = (Some(end.socket), end.host);
         why.clock = (clock != Clock::default()).then_some(clock);
     }

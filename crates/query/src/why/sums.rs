@@ -5,7 +5,6 @@ use super::line::{self, Far, HeldSums, KINDS, Line, Piece};
 use super::pause::{Shares, lost_within, pause};
 use super::{End, Opening, SLOWEST, Stage, Sum, Why, WriteLine};
 use crate::app::{Held, Spread};
-use kpat_model::Crossing;
 use kpat_store::tables::SocketRow;
 
 const STAGES: usize = Stage::ALL.len();
@@ -20,7 +19,7 @@ pub(super) fn sums(
     bound_ns: i64,
     asked: Option<usize>,
 ) -> Why {
-    let far = far(g, peer.is_some());
+    let far = Far::of(g, peer.is_some());
     sums_of(sender, peer, g, bound_ns, asked, &|n| {
         let mut line = line::line(n, g, far);
         g.stays.cut(&mut line, g.writes[n].last());
@@ -151,17 +150,6 @@ pub(super) fn sums_of(
     }
 }
 
-fn far(g: &Gathered, is_there: bool) -> Far {
-    let read = g.writes.iter().filter(|w| w.at(Crossing::Recv).is_some());
-    let read_to = read.map(super::gather::Write::last).max();
-    Far {
-        is_there,
-        reads: g.peer_reads || read_to.is_some(),
-        silent: g.is_silent(),
-        read_to: read_to.unwrap_or(i64::MIN),
-    }
-}
-
 fn rank(slowest: &mut Vec<WriteLine>, new: WriteLine) {
     let took = |w: &WriteLine| w.to_ns - w.from_ns;
     let at = slowest.partition_point(|s| took(s) >= took(&new));
@@ -250,6 +238,7 @@ mod tests {
     use super::*;
     use crate::app::connections::STAGES as CROSSINGS;
     use Crossing::*;
+    use kpat_model::Crossing;
 
     fn write(offset: i64, bytes: i64, from_ns: i64, at_ns: i64, at: &[(Crossing, i64)]) -> Write {
         let mut w = Write { offset, bytes, from_ns, at_ns, at: [None; CROSSINGS.len()], again: false };
@@ -532,7 +521,7 @@ mod tests {
             let all: f64 = why.stages.iter().map(|s| s.ns).sum();
             assert!((all - why.whole_ns() as f64).abs() < 1e-6, "{round}: {all}, {}", why.whole_ns());
             // moment by moment
-            let far = far(&g, round % 4 > 0);
+            let far = Far::of(&g, round % 4 > 0);
             let lines: Vec<_> = (0..g.writes.len()).map(|n| line::line(n, &g, far)).collect();
             let first =
                 lines.iter().filter(|l| l.to_ns() > l.from_ns).map(|l| l.from_ns).min().unwrap_or(i64::MAX);

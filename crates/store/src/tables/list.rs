@@ -302,6 +302,7 @@ table! { TCP_STATE, TcpStateRow, "tcp_state", 65536,
     ip_fragment: Option<i32>, Dict, "", "", "not IPv4", "Flags and fragment offset.";
     tcp_flags: Option<i32>, Dict, "code", "", "no segment at hand", "Flags, FIN = 1.";
     no_room: Option<i32>, Dict, "", "", "the log does not say", "1: when a segment last came, the application waited for room in the send buffer (SOCK_NOSPACE).";
+    more: Option<i32>, Dict, "", "", "no, or the log does not say", "1: what the last call left unsent waits for more, as the application wants it (MSG_MORE, TCP_CORK).";
 } }
 
 table! { GAP, GapRow, "gap", 16384,
