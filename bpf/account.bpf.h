@@ -167,6 +167,7 @@ struct account {
 	u32 summing; /* a program adds to one of the sums below: what interrupts it adds to the tables */
 	u32 first_ran; /* for this event of the task that runs, and the second one is still to come (pairs.bpf.h); 0: none */
 	u32 pad;
+	u64 took_at; /* the socket at which the task that runs took a message last, since it was switched to; 0: at none */
 	struct owner owner[OWNERS];
 	struct sum sum[SUMS];
 	struct use_sum use_sum[USE_SUMS];
