@@ -169,6 +169,7 @@ struct account {
 	u32 preempted_in; /* that frame */
 	u32 first_ran; /* for this event of the task that runs, and the second one is still to come (pairs.bpf.h); 0: none */
 	u32 pad;
+	u64 took_at; /* the socket at which the task that runs took a message last, since it was switched to; 0: at none */
 	struct owner owner[OWNERS];
 	struct sum sum[SUMS];
 	struct use_sum use_sum[USE_SUMS];

@@ -7,9 +7,6 @@
  *
  * The same bell notifies a thread with a loop of its own that it is handed work, as a futex does (handing.bpf.h).
  *
- * Loops that take several clients' messages before they answer the first: what they do between is for whom they answer next (TELLS), for it is not known when they take a message up again.
- * What they do after a message until they take another or sleep, and answer nobody, is for who sent it, as it is of other servers.
- *
  * A loop may wait for the edge of an eventfd and never read it. So a bell's name is that of the epoll which waits for it, where one does: who waits first for the eventfd or socket. It is the process's own.
  */
 #ifndef KPAT_BELLS_H
@@ -17,7 +14,7 @@
 
 #include "bell_names.bpf.h"
 #include "ends.bpf.h"
-#include "running.bpf.h"
+#include "tells.bpf.h"
 
 #define MISSING (~0ULL)
 #define SURE (1ULL << 63)
@@ -59,96 +56,86 @@ struct {
 	__type(value, struct parcel);
 } parcels SEC(".maps");
 
-/*
- * When a client asked first what it has no answer to, boot time, and above it how often it has asked more than it was answered: by server and client, of servers that
- * hand work on. Whoever has several requests under way is answered in the order in which they are done, and nothing says for which of them.
- */
-#define ONE_ASKED (1ULL << 56)
+/* What a client asked and has no answer to. Whoever has several requests under way is answered in the order in which they are done, and nothing says for which of them. */
+struct asked {
+	u64 since; /* boot time of the first one */
+	u32 times; /* how often it has asked more than it was answered */
+	u32 taken_by; /* the task that took the last one */
+};
+
+/* By server and client, of servers that hand work on. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
 	__type(key, u64);
-	__type(value, u64);
+	__type(value, struct asked);
 } asked SEC(".maps");
 
 static __noinline int asks(u32 process, u64 client)
 {
-	u64 key = mixed(process, client), now, *at = bpf_map_lookup_elem(&asked, &key);
+	u64 key = mixed(process, client);
+	struct asked now = { .times = 1, .taken_by = (u32)current_pid_tgid() }, *at = bpf_map_lookup_elem(&asked, &key);
 
 	if (at) {
-		if (*at < 255 * ONE_ASKED)
-			*at += ONE_ASKED;
+		at->times += at->times < 255;
+		at->taken_by = now.taken_by;
 		return 0;
 	}
-	now = bpf_ktime_get_boot_ns() | ONE_ASKED;
+	now.since = bpf_ktime_get_boot_ns();
 	bpf_map_update_elem(&asked, &key, &now, BPF_ANY);
 	return 0;
 }
 
-static __always_inline u32 handed_as(u32 purpose)
+/* A thread answers this client: nothing is left of what was asked. True: it was. */
+static __noinline bool asks_no_more(u32 process, u64 client)
 {
-	return purpose == KP_FOR_REMOTE ? KP_FOR_HANDED_REMOTE : KP_FOR_HANDED;
+	u64 key = mixed(process, client);
+
+	return bpf_map_lookup_elem(&asked, &key) && !bpf_map_delete_elem(&asked, &key);
 }
 
-/* From now on the task's answers tell for whom it works. */
-static __always_inline int begins_to_tell(struct account *a)
-{
-	u32 process = bpf_get_current_pid_tgid() >> 32, pid;
-	struct handed *h;
-	struct served *s;
+/*
+ * Programs with threads of their own (Go), whose threads work for several clients in turns: nothing says when one is put aside for another. They are known by how they answer.
+ *
+ * Among `asked` as if ANSWERS were a client: how many answers (`times`) a process's threads gave to the client whose message they had taken last, less those that they gave to others who waited for one. Where most
+ * are of the first kind, one of the second says that the thread works for several. Where most are of the second, one client's message is passed on to all others. And how many answers (`taken_by`) threads that
+ * take messages gave to clients whose message another one took. What is known then is `since`.
+ */
+#define ANSWERS (~0ULL)
+#define MANY_ANSWERS 8
+#define FEW_ANSWERS 2
+#define MOST_ANSWERS 64
 
-	if (!a)
-		return 0;
-	border(a);
-	put_task(a);
-	pid = a->pid;
-	if (!a->handed)
-		is_handed(pid, 0, 0, 0);
-	h = bpf_map_lookup_elem(&handed_tasks, &pid);
-	s = bpf_map_lookup_elem(&served_tasks, &pid);
-	if (!h || !s)
-		return 0;
-	h->client = a->serving;
-	h->purpose = handed_as(a->serving_for);
-	h->muddled = 0;
-	s->since |= TELLS;
-	a->since |= TELLS;
-	a->handed = HANDED;
-	keep_state(process, HANDS);
-	return 0;
+static __always_inline bool in_turns(u32 process)
+{
+	u64 key = mixed(process, ANSWERS);
+	struct asked *n = bpf_map_lookup_elem(&asked, &key);
+
+	return n && n->since;
 }
 
-/* What the task did since it was asked last is this client's, and from now on this one's. */
-static __always_inline int part_is_for(struct account *a, struct handed *h, u64 client, u64 purpose_and_unsure)
+/* `which`: a thread answers whom it serves, another who waits, or one whose message another thread took. True: it works for several in turns. */
+enum { ANSWERS_OWN, ANSWERS_OTHER, ANSWERS_ANOTHERS };
+static __noinline bool answers(u32 process, u32 which)
 {
-	if (!a || !h)
-		return 0;
-	border(a);
-	put_task(a);
-	charge_parts(a, h->ns, client, purpose_and_unsure);
-	h->began = a->last;
-	h->muddled = 0;
-	return 0;
-}
+	u64 key = mixed(process, ANSWERS);
+	struct asked none = {}, *n = bpf_map_lookup_elem(&asked, &key);
 
-/* A task that has not answered whom it works for takes another's message. */
-static __always_inline int takes_another(struct account *a, u64 client, u32 purpose)
-{
-	struct handed *h;
-	u32 pid;
-
-	if (!a)
-		return 0;
-	if (!(a->since & TELLS))
-		begins_to_tell(a);
-	pid = a->pid;
-	h = bpf_map_lookup_elem(&handed_tasks, &pid);
-	if (!h)
-		return 0;
-	part_is_for(a, h, h->client, h->purpose);
-	h->client = client;
-	h->purpose = handed_as(purpose);
-	return 0;
+	if (!n) {
+		bpf_map_update_elem(&asked, &key, &none, BPF_NOEXIST);
+		n = bpf_map_lookup_elem(&asked, &key);
+		if (!n)
+			return false;
+	}
+	if (which == ANSWERS_OWN)
+		n->times += n->times < MOST_ANSWERS;
+	else if (which == ANSWERS_ANOTHERS)
+		n->since |= ++n->taken_by >= FEW_ANSWERS;
+	else if (n->times >= MANY_ANSWERS)
+		n->since = 1;
+	else if (n->times)
+		n->times--;
+	return n->since;
 }
 
 /* A task is about to ring: its own work is kept here, and who hears it is handed work. */
@@ -226,6 +213,8 @@ static __always_inline int slept(struct account *a, struct handed *h)
 		return 0;
 	part_is_for(a, h, h->client, h->purpose);
 	h->client = 0;
+	h->last = NOTHING;
+	h->speech = 0;
 	key = h->bell;
 	b = key ? bpf_map_lookup_elem(&bells, &key) : NULL;
 	if (b) {
@@ -295,17 +284,20 @@ static __noinline u64 parcel_for(struct bell *b, u64 key, u64 client, u64 ask)
 /* The task has answered this client: was it for work that lies there? */
 static __always_inline void answers_parcel(struct account *a, struct handed *h, u64 client, u32 purpose)
 {
-	u64 key, ask, n, *at;
+	u64 key, ask, n;
+	struct asked *at;
 	struct parcel *p;
 	struct bell *b;
 	bool several;
 
 	key = mixed(bpf_get_current_pid_tgid() >> 32, client);
 	at = bpf_map_lookup_elem(&asked, &key);
-	ask = at ? *at & (ONE_ASKED - 1) : 0;
-	several = at && *at >= 2 * ONE_ASKED;
+	ask = at ? at->since : 0;
+	several = at && at->times > 1;
+	if (at && a->since & TELLS && at->taken_by != a->pid)
+		answers(bpf_get_current_pid_tgid() >> 32, ANSWERS_ANOTHERS);
 	if (several)
-		*at -= ONE_ASKED;
+		at->times--;
 	else if (at)
 		bpf_map_delete_elem(&asked, &key);
 	key = h->bell;

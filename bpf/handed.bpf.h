@@ -11,6 +11,13 @@
 
 #include "sums.bpf.h"
 
+/* Pieces of work of one kind: see tells.bpf.h. */
+struct pieces {
+	u64 ns;
+	u64 times;
+};
+#define MOST_PIECES 64
+
 struct handed {
 	u64 ns[3]; /* nobody's yet: in user mode, system calls, page faults */
 	u64 place; /* the futex by which it waits for work; 0: not known */
@@ -21,6 +28,13 @@ struct handed {
 	u64 bell; /* where it was notified last that others had done work (bells.bpf.h); 0: nowhere */
 	u32 purpose; /* KP_FOR_HANDED or KP_FOR_HANDED_REMOTE */
 	u32 muddled; /* since `began` it wrote to others than clients */
+	u32 last; /* of a task whose answers tell: NOTHING to ANSWERED_ONE; the rest is these tasks', too */
+	u16 speech_is_unix;
+	u16 turns; /* it works for several in turns */
+	u64 speech; /* where it took a server's message last, of which it is not known for whom it is: the key of what its process says there (known.bpf.h) */
+	struct pieces after; /* between the messages of two clients */
+	struct pieces before; /* between the answers to two clients */
+	struct pieces between; /* between the message of one and the answer to another */
 };
 
 #define NOT_SAID (~0ULL) /* who woke it was handed work itself */

@@ -164,6 +164,7 @@ static __always_inline void waited(struct account *a, struct handed *h, u64 at, 
 	/* what it did since an answer is that client's, too */
 	handed_is_for(a, h, h->client, h->purpose);
 	h->client = 0;
+	h->last = NOTHING;
 	if (by)
 		h->woken_for = p->client;
 	h->place = at;
@@ -271,19 +272,45 @@ static __noinline u64 client_at(struct account *a, u64 sk, u32 *purpose)
 	return known && (u32)*known == (u32)(other->who >> 32) ? (u32)other->who : 0;
 }
 
+/*
+ * A task that works for a client whose message it took writes to this socket. If that is another client's who waits for an answer, then it has worked for that one, and the last message that it took does not tell:
+ * so do tasks whose program has several of its own on each thread (Go), and loops that have taken one up again. Who waits for none is told what others did.
+ */
+static __noinline int answers_one(struct account *a, u64 sk)
+{
+	u32 process = bpf_get_current_pid_tgid() >> 32, purpose;
+	u64 client;
+	bool hands;
+
+	if (!a)
+		return 0;
+	hands = state_is(process, HANDS);
+	client = sk == a->took_at ? a->serving : client_at(a, sk, &purpose);
+	if (!hands) {
+		if (client && client != a->serving)
+			keep_state(process, HANDS);
+		return 0;
+	}
+	if (!client || !asks_no_more(process, client))
+		return 0;
+	if (client == a->serving)
+		return answers(process, ANSWERS_OWN);
+	return answers(process, ANSWERS_OTHER) ? begins_to_tell(a) : 0;
+}
+
 /* The task that runs was handed work, or it is of a server and took no message itself, and writes to this socket. A client's message was taken by another thread, then. Or its answers tell. */
 static __noinline int handed_answers(struct account *a, u64 sk)
 {
 	struct handed *h;
 	u32 pid, purpose;
 	u64 client;
-	bool tells;
+	bool tell;
 
 	if (!a)
 		return 0;
-	tells = a->since & TELLS;
+	tell = a->since & TELLS;
 	client = client_at(a, sk, &purpose);
-	if (!client && !tells)
+	if (!client && !tell)
 		return 0;
 	border(a);
 	put_task(a);
@@ -299,10 +326,13 @@ static __noinline int handed_answers(struct account *a, u64 sk)
 		return 0;
 	if (!client) {
 		h->muddled = 1;
-		return 0;
+		client = asks_now_for(h);
+		return client ? asks_for(a, sk, client, h->purpose) : 0;
 	}
-	if (tells)
-		part_is_for(a, h, client, purpose | (h->muddled && client != h->client ? UNSURE : 0));
+	if (tell && h->last == TOOK_UNKNOWN && h->speech)
+		says_for(a, h->speech, h->speech_is_unix, client, purpose);
+	if (tell)
+		tells(a, h, client, purpose, in_turns(bpf_get_current_pid_tgid() >> 32));
 	else
 		handed_is_for(a, h, client, purpose);
 	answers_parcel(a, h, client, purpose);

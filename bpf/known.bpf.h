@@ -78,12 +78,16 @@ static __always_inline u64 speaker(struct account *a)
 static __always_inline void serve_client(struct account *a, u64 client, u32 purpose)
 {
 	u32 process = bpf_get_current_pid_tgid() >> 32, state = state_is(process, SERVER | HANDS);
+	bool turns;
 
 	if (!(state & SERVER))
 		keep_state(process, SERVER);
+	turns = state & HANDS && in_turns(process);
+	if (turns && !a->serving)
+		serve(a, client, purpose);
 	/* who never took an answer may be none that asks */
-	if (a->serving && a->victim != KP_OTHERS && serves_client(a) && (a->since & TELLS || (a->serving != client && a->serving_for != KP_FOR_ASKER && !(a->since & WROTE))))
-		takes_another(a, client, purpose);
+	if (a->serving && a->victim != KP_OTHERS && serves_client(a) && (a->since & TELLS || (a->serving != client && a->serving_for != KP_FOR_ASKER && !(a->since & WROTE)) || turns))
+		takes_another(a, client, purpose, turns);
 	if (state & HANDS)
 		asks(process, client);
 	serve(a, client, purpose);
@@ -95,11 +99,26 @@ static __always_inline bool speaks(struct account *a, void *table, u64 key)
 	struct speech *before = bpf_map_lookup_elem(table, &key), now = { .who = speaker(a), .client = writes_for(a) };
 	bool another = !before || before->who != now.who;
 
-	if (now.client)
+	if (now.client) {
 		now.client_for = a->serving_for;
+	} else if (!another && a->since & TELLS) { /* what was found out: says_for() */
+		now.client = before->client;
+		now.client_for = before->client_for;
+	}
 	if (another || before->client != now.client || before->client_for != now.client_for)
 		bpf_map_update_elem(table, &key, &now, BPF_ANY);
 	return another;
+}
+
+/* For whom the task's process has written there last is known now. */
+static __noinline int says_for(struct account *a, u64 key, u32 is_unix, u64 client, u32 purpose)
+{
+	struct speech now = { .client = client, .client_for = served_as(purpose) };
+
+	if (!a)
+		return 0;
+	now.who = speaker(a);
+	return is_unix ? bpf_map_update_elem(&senders, &key, &now, BPF_ANY) : bpf_map_update_elem(&writers, &key, &now, BPF_ANY);
 }
 
 static __always_inline void wrote(struct account *a, u64 key)

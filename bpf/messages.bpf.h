@@ -74,14 +74,17 @@ __noinline int took_of(u64 sender, u32 role)
 
 /*
  * A task took the answer to what was written last on its own end. A client goes on for itself; one that asked for a client of its own goes on for that one, even if it has
- * taken others' messages since. True: it did ask for one, so the next answer may be for another.
+ * taken others' messages since. True: it did ask for one, so the next answer may be for another. `key`: of what was written.
  */
-static __always_inline bool goes_on(struct account *a, struct speech *asked)
+static __always_inline bool goes_on(struct account *a, struct speech *asked, u64 key, u32 is_unix)
 {
-	if (!asked || !asked->client || a->since & TELLS || asked->who >> 32 != own_number(a))
+	if (!asked || asked->who >> 32 != own_number(a))
 		return false;
-	serve(a, asked->client, asked->client_for);
-	return true;
+	if (a->since & TELLS)
+		takes_for(a, asked->client, asked->client_for, asked->client ? 0 : key, is_unix, false);
+	if (asked->client)
+		serve(a, asked->client, asked->client_for);
+	return asked->client;
 }
 
 struct inode___number {
@@ -100,6 +103,16 @@ struct sock___number {
 static __always_inline u64 number_of(u64 sk)
 {
 	return sk ? BPF_CORE_READ((struct sock___number *)sk, sk_socket, file, f_inode, i_ino) : 0;
+}
+
+/* A task asks there for this client. */
+static __noinline int asks_for(struct account *a, u64 sk, u64 client, u32 purpose)
+{
+	struct ends e;
+
+	if (kread((struct sock___profile *)sk, __sk_common.skc_family) == AF_UNIX)
+		return says_for(a, number_of(sk), true, client, purpose);
+	return ends_of((void *)sk, &e) ? says_for(a, as_sender(&e), false, client, purpose) : 0;
 }
 
 /* A process has sent to a unix socket: its messages have the socket's address. */
@@ -173,10 +186,13 @@ static __noinline int took_of_unix(struct account *a, u64 from, u64 own)
 	u64 number = number_of(from);
 	struct speech *sender = bpf_map_lookup_elem(&senders, &number);
 
-	if (!a || !sender || !took_of(sender->who, role_by_sender(from)))
+	if (!a || !sender)
+		return 0;
+	a->took_at = own;
+	if (!took_of(sender->who, role_by_sender(from)))
 		return 0;
 	number = number_of(own);
-	return goes_on(a, bpf_map_lookup_elem(&senders, &number));
+	return goes_on(a, bpf_map_lookup_elem(&senders, &number), number, true);
 }
 
 /* (skb, length) */
@@ -208,7 +224,10 @@ static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 	u64 key, talk;
 	bool answer;
 
-	if (a->mode == KP_WORK_THREAD || took_before(a, socket))
+	if (a->mode == KP_WORK_THREAD)
+		return;
+	a->took_at = sk;
+	if (took_before(a, socket))
 		return;
 	talk = talk_now();
 	if (ends_of((void *)sk, &e)) {
@@ -217,7 +236,7 @@ static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 		key = as_sender(&e);
 		own = bpf_map_lookup_elem(&writers, &key);
 		answer = sender ? took_of(sender->who, role_of(&e)) : took_remote(a, &e, socket, role_of(&e), !own, sk, NULL);
-		if (!answer || !goes_on(a, own))
+		if (!answer || !goes_on(a, own, key, false))
 			remember_taken(a, socket, talk);
 	} else if (e.datagrams) {
 		a->datagram_net = net_number(kread_ptr((struct sock___ends *)sk, __sk_common.skc_net.net));

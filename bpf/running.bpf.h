@@ -73,6 +73,7 @@ static __always_inline void runs(struct account *a, struct task_struct *task)
 	a->victim = pid ? victim_of(task, task->tgid) : 0;
 	a->pid = pid;
 	a->called_by = 0;
+	a->took_at = 0;
 	a->serving = 0;
 	a->since = 0;
 	a->handed = state & HANDED;

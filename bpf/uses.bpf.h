@@ -28,6 +28,16 @@ static __noinline int use_below(struct account *a, u64 sk, u32 how, u64 bytes)
 	return a && first ? use(a, first, how, bytes) : 0;
 }
 
+/* A task whose answers tell connects. */
+static __always_inline int connects_for(struct account *a, u64 sk)
+{
+	u32 pid = a->pid;
+	struct handed *h = bpf_map_lookup_elem(&handed_tasks, &pid);
+	u64 client = h ? asks_now_for(h) : 0;
+
+	return client ? asks_for(a, sk, client, h->purpose) : 0;
+}
+
 /* The first packet of a socket that connects: the answer may come while its task still holds it, and then no tracepoint says whose it is. */
 static __noinline int connects(struct account *a, u64 skb)
 {
@@ -36,6 +46,8 @@ static __noinline int connects(struct account *a, u64 skb)
 	if (!a || sk != a->connecting)
 		return 0;
 	a->connecting = 0;
+	if (a->since & TELLS)
+		connects_for(a, sk);
 	return connected(sk, cookie_known(sk));
 }
 
@@ -98,6 +110,8 @@ static __always_inline int wrote_to(struct sock *sk, int bytes)
 	if (a->serving && !(a->since & TELLS)) {
 		if (!(a->since & WROTE))
 			has_written(a);
+		if (serves_client(a) && a->victim != KP_OTHERS && a->mode != KP_WORK_THREAD)
+			answers_one(a, (u64)sk);
 	} else if (a->handed || (state_is(bpf_get_current_pid_tgid() >> 32, SERVER) && a->victim != KP_OTHERS && a->mode != KP_WORK_THREAD)) {
 		handed_answers(a, (u64)sk);
 	}

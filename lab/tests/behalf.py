@@ -139,6 +139,61 @@ while left:
         time.sleep(0.0005)
         c.send(data)
 """
+# The same with a connection to the server behind it for each request, whose answer comes in pieces, and it works on each of them before it answers as a whole: as a web server does that compresses.
+PIECES = """
+import errno, os, select, signal, socket, sys, time
+front, behind, role = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+if role == "behind":
+    s = socket.create_server(("127.0.0.1", behind)); print("ready", os.getpid(), flush=True)
+    under_way = []
+    while True:
+        ready, _, _ = select.select([s, *(c for c, n in under_way if not n)], [], [], 0.0007 if under_way else None)
+        for c in ready:
+            if c is s: under_way.append([s.accept()[0], 0])
+            elif not c.recv(64): sys.exit(3)
+            else: next(u for u in under_way if u[0] is c)[1] = 6
+        # a piece of each answer in turns
+        for u in under_way:
+            if u[1]:
+                u[0].send(b"piece..."); u[1] -= 1
+                if not u[1]: u[0].close()
+        under_way = [u for u in under_way if u[0].fileno() >= 0]
+s = socket.create_server(("127.0.0.1", front)); print("ready", os.getpid(), flush=True)
+clients, work, for_whom, spent = {}, {}, {}, [0, 0]
+for _ in (0, 1):
+    c, _ = s.accept(); name, n = c.recv(16).split(); clients[c] = int(name); work[int(name)] = int(n)
+back = {name: c for c, name in clients.items()}
+left, connecting = {*clients}, set()
+while left:
+    ready, can_write, _ = select.select([*left, *(u for u in for_whom if u not in connecting)], [*connecting], [])
+    for c in [*can_write, *ready]:
+        began = time.process_time_ns()
+        if c in connecting:
+            name = for_whom[c]; connecting.discard(c); c.send(b"ask")
+        elif c in clients:
+            name = clients[c]
+            if not c.recv(64): left.discard(c); continue
+            u = socket.socket(); u.setblocking(False); u.connect_ex(("127.0.0.1", behind)); for_whom[u] = name; connecting.add(u)
+        else:
+            name, data, x = for_whom[c], c.recv(64), 0
+            for i in range(work[name] * len(data) // 8): x += i & 3
+            if not data: del for_whom[c]; c.close(); back[name].send(b"done")
+        spent[name] += time.process_time_ns() - began
+print("did", *spent, flush=True)
+signal.pause()
+"""
+ASK_PIECES = """
+import signal, socket, sys
+front, name, work, times = map(int, sys.argv[1:])
+c = socket.create_connection(("127.0.0.1", front)); c.send(b"%d %d" % (name, work))
+signal.sigtimedwait([], 0.3)
+for i in range(times):
+    c.send(b"ask")
+    if c.recv(16) != b"done": sys.exit(3)
+print("did", 0, flush=True)
+c.close()
+signal.pause()
+"""
 # Answers by message queues: of System V, where a message has its reader's type, or of POSIX, where each client has a queue for its answers. Requests of the second
 # client are of another priority. What it spent on each by its own clock.
 QUEUES = r"""
@@ -319,6 +374,25 @@ class Behalf(profile.Recorded):
             for client, truth in zip(clients, did):
                 # and what select() costs, which is behind each message
                 self.close(f"proxy for a client by {kind}, by its own clock", got.get(client, 0), truth, 0.15)
+
+    def test_a_proxy_that_connects_for_each_request(self):
+        front = 10_000 + 2 * (os.getpid() % 5000)
+
+        def load():
+            for role, cpu in (("behind", profile.SEND_CPU), ("proxy", profile.BURN_CPU)):
+                p = self.start(None, f"pieces-{role}", cpu, PIECES, front, front + 1, role)
+                self.text_of(p, "ready")
+            asks = [self.start(None, f"ask-pieces{name}", profile.SEND_CPU, ASK_PIECES, front, name, work, 150) for name, work in enumerate((5000, 15000))]
+            return p.p.pid, [a.p.pid for a in asks], self.text_of(p, "did")
+
+        (proxy, clients, did), p = self.profile("pieces", load)
+        got = {c["client"]: c for c in p["clients"] if c["server"] == proxy}
+        for client, truth in zip(clients, did):
+            g = got[client]
+            print(f"behalf: proxy, a connection each: by its own clock {truth / 1e9:.4f} s, charged {g['ns'] / 1e9:.4f} s, of which unsure {g['unsure_ns'] / 1e9:.4f} s", file=sys.stderr, flush=True)
+            # and what select() costs, which is behind each message; where it is not known it is nobody's
+            self.assertLess(g["ns"] - g["unsure_ns"], 1.25 * truth + 0.01e9)
+            self.assertGreater(g["ns"], 0.5 * truth - 0.01e9 - self.stolen_ns)
 
     @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
     def test_a_servers_work_follows_messages_in_queues(self):

@@ -10,7 +10,7 @@ from tests.place import own
 
 # argv: a port, how. Each client asks by lines of its number and how much there is to do, and waits for the answer.
 SERVER = """
-import asyncio, hashlib, os, signal, socket, sys, threading, time
+import asyncio, hashlib, os, selectors, signal, socket, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 port, how, clients = int(sys.argv[1]), sys.argv[2], 3
 spent, ends, lock = [0] * clients, [], threading.Lock()
@@ -46,18 +46,36 @@ print("ready", os.getpid(), flush=True)
 if how == "results":
     for _ in range(clients): threading.Thread(target=wait, args=(s.accept()[0],)).start()
     signal.pause()
+if how in ("first", "later"):
+    wait, left = selectors.DefaultSelector(), clients
+    for _ in range(clients): wait.register(s.accept()[0], selectors.EVENT_READ)
+    while left:
+        taken = []
+        for at, _ in wait.select():
+            lines = at.fileobj.recv(1000).splitlines()
+            if not lines:
+                wait.unregister(at.fileobj)
+                left -= 1
+                over()
+            for line in lines:
+                if how == "first": burn(line)
+                taken.append((line, at.fileobj))
+        for line, c in taken:
+            if how == "later": burn(line)
+            c.sendall(b"ok\\n")
+    signal.pause()
 async def main():
     async with await asyncio.start_server(handle, sock=s) as server: await server.serve_forever()
 asyncio.run(main())
 """
 ASK = """
 import signal, socket, sys
-port, client, much, times = map(int, sys.argv[1:])
+port, client, much, times, more = map(int, sys.argv[1:])
 s = socket.create_connection(("127.0.0.1", port))
 f = s.makefile("rb")
-for i in range(times):
-    s.sendall(b"%d %d\\n" % (client, much))
-    if f.readline() != b"ok\\n": sys.exit(3)
+for i in range(times + more):
+    if i < times: s.sendall(b"%d %d\\n" % (client, much))
+    if i >= more and f.readline() != b"ok\\n": sys.exit(3)
 s.shutdown(socket.SHUT_WR)
 signal.pause()
 """
@@ -70,16 +88,16 @@ class Loops(profile.Recorded):
     def setUp(self):
         own(self, "loops", "")
 
-    def served(self, how: str) -> tuple[dict, list[dict], list[int], int]:
-        """The server, what it is said to have done for each client, what it says itself, and what it did besides."""
+    def served(self, how: str, more: int = 0) -> tuple[dict, list[dict], list[int], int]:
+        """The server, what it is said to have done for each client, what it says itself, and what it did besides; `more`: so many requests each client has under way beside one."""
         def load():
             port = random.randint(20_000, 30_000)
-            server = self.start(None, f"server-{how}", f"{profile.SEND_CPU},{profile.BURN_CPU}", SERVER, port, how)
+            server = self.start(None, f"server-{how}{more}", f"{profile.SEND_CPU},{profile.BURN_CPU}", SERVER, port, how)
             self.text_of(server, "ready")
-            clients = [self.start(None, f"ask-{how}{i}", profile.SEND_CPU, ASK, port, i, much, TIMES) for i, much in enumerate(MUCH)]
+            clients = [self.start(None, f"ask-{how}{more}{i}", profile.SEND_CPU, ASK, port, i, much, TIMES, more) for i, much in enumerate(MUCH)]
             return self.text_of(server, "did"), [c.p.pid for c in clients]
 
-        ((server, ran, *spent), clients), p = self.profile(how, load)
+        ((server, ran, *spent), clients), p = self.profile(f"{how}{more}", load)
         got = {c["client"]: c for c in p["clients"] if c["server"] == server}
         self.assertEqual(set(got), set(clients))
         x, besides = self.of(p, server), ran - sum(spent)
@@ -95,6 +113,15 @@ class Loops(profile.Recorded):
             self.assertGreater(c["ns"], 0.95 * truth - 0.005e9 - self.stolen_ns - x["taken_ns"])
             # Each message has the same beside.
             self.assertLess(c["ns"], 1.05 * truth + 0.6 * besides + 0.005e9)
+
+    def test_a_loop_that_works_as_it_reads_and_one_that_works_later(self):
+        # An answer comes when all that was there is taken, as with one fsync for many; or each after its own work.
+        for how, more in (("first", 0), ("first", 3), ("later", 3)):
+            x, got, spent, besides = self.served(how, more)
+            for c, truth in zip(got, spent):
+                self.assertGreater(c["ns"], 0.92 * truth - 0.005e9 - self.stolen_ns - x["taken_ns"] - sum(o["unsure_ns"] for o in got))
+                self.assertLess(c["ns"] - c["unsure_ns"], 1.08 * truth + 0.6 * besides + 0.005e9)
+            self.assertLess(sum(c["unsure_ns"] for c in got), 0.25 * sum(spent), "hardly anything is sure")
 
     def test_what_a_pool_computes_is_for_whom_the_loop_answers(self):
         x, got, spent, besides = self.served("pool")

@@ -96,7 +96,7 @@ pub struct Taken {
     pub packets: i64,
     /// Out of `ns`: handed from one thread of the server to another.
     pub handed_ns: i64,
-    /// Out of `handed_ns`: so only if no other work came to where it was handed, and what was done first was answered first.
+    /// Out of `handed_ns`: it may have been for another client, or for none.
     pub unsure_ns: i64,
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Part {
     pub purpose: Purpose,
     pub client: Option<u32>,
     pub ns: u64,
-    /// Of these it is so only if no other work came to where it was handed.
+    /// Of these it is not sure.
     pub unsure_ns: u64,
 }
 
