@@ -228,7 +228,7 @@ def start_record(r: dict, net: Network, out: Path) -> Process:
 def traffic(c: dict, net: Network, out: Path, prefix: str) -> dict:
     seconds = c.get("timeout", COMMAND_SECONDS)
     began = time.monotonic()
-    p = Process(c["name"], [*net.enter(c["ns"]), "sh", "-c", fill(c["run"], out, prefix)], out)
+    p = Process(c["name"], [*net.enter(c["ns"]), "sh", "-c", fill(c["run"].replace("{scratch}", str(scratch(net, out))), out, prefix)], out)
     try:
         rc = p.p.wait(seconds)
     except subprocess.TimeoutExpired:
