@@ -274,7 +274,7 @@ static __noinline u64 client_at(struct account *a, u64 sk, u32 *purpose)
 
 /*
  * A task that works for a client whose message it took writes to this socket. If that is another client's who waits for an answer, then it has worked for that one, and the last message that it took does not tell:
- * so do tasks whose program has several of its own on each thread (Go), and loops that have taken one up again. Who waits for none is told what others did.
+ * so do tasks whose program has several of its own on each thread (Go), and loops that have taken one up again. Who waits for none gets what others did.
  */
 static __noinline int answers_one(struct account *a, u64 sk)
 {

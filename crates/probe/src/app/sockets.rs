@@ -33,7 +33,7 @@ struct Known {
     /// Its place in the kernel side's table.
     slot: u32,
     wanted: bool,
-    /// It is not, for want of a peer: to some it could send, or get from them, what the filter wants.
+    /// It is not, as it has no peer: to some it could send, or get from them, what the filter wants.
     peerless: bool,
 }
 
