@@ -12,7 +12,7 @@ from tests.connection import make
 from tests.place import own, sh
 
 PORT = 7100
-CAUSES = ("application", "handshake", "congestion window", "receive window", "reading application", "send buffer", "retransmission", "pacing", "device", "pacing or device")
+CAUSES = ("application", "handshake", "congestion window", "receive window", "reading application", "send buffer", "cork", "retransmission", "pacing", "device", "pacing or device")
 # Of shares of the time: TCP counts in ticks (4 ms and less), a busy machine delays whoever looks.
 SHARE = 0.12
 # Of the time, for which the path may wait for a processor.
