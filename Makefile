@@ -29,7 +29,7 @@ demo: ## real packets through a router: recorded, captured, joined, looked up
 	@scripts/demo
 
 test: ## lint, all tests, house checks, lab; ends with "N passed, N failed"
-	@scripts/test-setup || { echo "0 passed, 1 failed"; exit 1; }
+	@scripts/test-build || { echo "0 passed, 1 failed"; exit 1; }
 	@scripts/test
 
 lint: setup-test ## rustfmt and clippy, nothing may be left

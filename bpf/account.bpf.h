@@ -257,6 +257,11 @@ static __always_inline bool no_frames(struct account *a)
 	return !a->level;
 }
 
+static __always_inline bool is_softirq(u32 frame)
+{
+	return frame >= SOFTIRQ && frame < HARDIRQ;
+}
+
 static __always_inline bool top_is(struct account *a, u32 frame)
 {
 	return a->level && a->frame[a->level & (LEVELS - 1)] == frame;

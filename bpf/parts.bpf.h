@@ -30,7 +30,7 @@ static __always_inline bool in_other_softirq(struct account *a)
 {
 	u32 top = a->level ? a->frame[a->level & (LEVELS - 1)] : 0;
 
-	return top >= SOFTIRQ && top < HARDIRQ && top != SOFTIRQ + NET_RX && top != SOFTIRQ + BLOCK;
+	return is_softirq(top) && top != SOFTIRQ + NET_RX && top != SOFTIRQ + BLOCK;
 }
 
 static __always_inline int next_part(void)

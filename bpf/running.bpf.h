@@ -137,7 +137,7 @@ static __always_inline void serve(struct account *a, u64 process, u32 purpose)
  */
 static __always_inline void softirq_is_left(struct account *a, u32 pid)
 {
-	if (SOFTIRQS_OF_TASKS && a->level == 1 && !a->polls && a->frame[1] >= SOFTIRQ && a->frame[1] < HARDIRQ) {
+	if (SOFTIRQS_OF_TASKS && a->level == 1 && !a->polls && is_softirq(a->frame[1])) {
 		a->preempted = pid;
 		a->preempted_in = a->frame[1];
 		a->level = 0;

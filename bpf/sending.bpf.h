@@ -269,7 +269,6 @@ static __noinline int tell_first(struct sock_entry *e, u64 low)
 static __always_inline void send_over(struct sock *sk, s32 ret)
 {
 	struct sock_entry *e = sock_of(sk);
-	struct at_hand a = {};
 	u64 now;
 
 	if (!e)
@@ -284,11 +283,7 @@ static __always_inline void send_over(struct sock *sk, s32 ret)
 	now = bpf_ktime_get_boot_ns();
 	if (CROSSING_MODE(KP_X_SEND))
 		cross(KP_X_SEND, e->cookie, now, ret, e->tcp ? tp_read(sk, write_seq) - (ret > 0 ? ret : 0) : 0);
-	if (!e->tcp)
-		return;
-	a.now = now;
-	if (TCP_STATE_MODE && (more_is_to_come(e, sk) || STATE_WITH_EACH))
-		say_tcp(sk, e, &a, KP_X_SEND);
+	say_tcp_if(TCP_STATE_MODE && e->tcp && more_is_to_come(e, sk), e, sk, KP_X_SEND, now);
 }
 
 #endif

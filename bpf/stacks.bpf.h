@@ -136,7 +136,7 @@ static __always_inline u32 served(struct account *a, u32 top, u64 *socket)
 /* What it is for is known when that part of the softirq is over. */
 static __always_inline bool waits_for_part(struct account *a, u32 top, u32 purpose)
 {
-	return purpose == KP_FOR_KERNEL && top >= SOFTIRQ && top < HARDIRQ && top != SOFTIRQ + BLOCK;
+	return purpose == KP_FOR_KERNEL && is_softirq(top) && top != SOFTIRQ + BLOCK;
 }
 
 /*

@@ -186,13 +186,18 @@ static __noinline int say_tcp(struct sock *sk, struct sock_entry *e, struct at_h
 	return 0;
 }
 
-/* Nothing but where a state is asked for with each event. */
-static __always_inline void say_tcp_with_each(struct sock_entry *e, struct sock *sk, u32 what, u64 now)
+/* Nothing but where a state is asked for with each event, or `wanted` with this one. */
+static __always_inline void say_tcp_if(bool wanted, struct sock_entry *e, struct sock *sk, u32 what, u64 now)
 {
 	struct at_hand a = { .now = now };
 
-	if (STATE_WITH_EACH && e->tcp)
+	if (e->tcp && (STATE_WITH_EACH || wanted))
 		say_tcp(sk, e, &a, what);
+}
+
+static __always_inline void say_tcp_with_each(struct sock_entry *e, struct sock *sk, u32 what, u64 now)
+{
+	say_tcp_if(false, e, sk, what, now);
 }
 
 #endif

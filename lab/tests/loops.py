@@ -89,7 +89,7 @@ class Loops(profile.Recorded):
         own(self, "loops", "")
 
     def served(self, how: str, more: int = 0) -> tuple[dict, list[dict], list[int], int]:
-        """The server, what it is said to have done for each client, what it says itself, and what it did besides; `more`: so many requests each client has under way beside one."""
+        """The server, what each client is charged with, what it says itself, and what it did besides; `more`: so many requests each client has under way beside one."""
         def load():
             port = random.randint(20_000, 30_000)
             server = self.start(None, f"server-{how}{more}", f"{profile.SEND_CPU},{profile.BURN_CPU}", SERVER, port, how)

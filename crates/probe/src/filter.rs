@@ -10,6 +10,7 @@
 
 pub mod pcap;
 mod possible;
+mod steps;
 pub mod translate;
 
 use kpat_model::Sample;

@@ -110,8 +110,7 @@ impl Sockets {
         }
         let peerless = !wanted && lacks_a_peer(&self.filter, &whole);
         let before = self.known.insert(r.sock, Known { record: whole, slot: r.slot, wanted, peerless });
-        self.peerless += u64::from(peerless);
-        self.peerless -= u64::from(before.is_some_and(|k| k.peerless)).min(self.peerless);
+        recount(&mut self.peerless, before.is_some_and(|k| k.peerless), peerless);
         wanted.then(|| self.shown(record))
     }
 
@@ -189,8 +188,7 @@ impl Sockets {
         for k in self.known.values_mut() {
             let wanted = wants(&self.filter, &k.record);
             let peerless = !wanted && lacks_a_peer(&self.filter, &k.record);
-            self.peerless += u64::from(peerless);
-            self.peerless -= u64::from(k.peerless).min(self.peerless);
+            recount(&mut self.peerless, k.peerless, peerless);
             k.peerless = peerless;
             if wanted != k.wanted {
                 k.wanted = wanted;
@@ -301,6 +299,11 @@ fn completed(mut r: SocketRecord, before: Option<&SocketRecord>) -> SocketRecord
 /// No filter wants all.
 fn wants(filter: &[pcap::Instruction], r: &SocketRecord) -> bool {
     filter.is_empty() || [false, true].iter().any(|back| pcap::matches(filter, &header(r, *back)))
+}
+
+/// One of `n` was among them, or was not, and is or is not now.
+fn recount(n: &mut u64, was: bool, is: bool) {
+    *n = *n + u64::from(is) - u64::from(was);
 }
 
 /// Is it a socket that speaks to anybody, and could the filter want some of that?

@@ -2,32 +2,8 @@
 //! taken. So the answer is no only if no such packet matches; it may be yes of one that does not exist, as each load of an unknown byte is a new one.
 
 use super::pcap::Instruction;
+use super::steps::*;
 use std::collections::HashSet;
-
-/// Of linux/filter.h and linux/bpf_common.h.
-mod code {
-    pub const CLASS: u16 = 0x07;
-    pub const LD: u16 = 0x00;
-    pub const LDX: u16 = 0x01;
-    pub const ST: u16 = 0x02;
-    pub const STX: u16 = 0x03;
-    pub const ALU: u16 = 0x04;
-    pub const JMP: u16 = 0x05;
-    pub const RET: u16 = 0x06;
-    pub const MODE: u16 = 0xe0;
-    pub const IMM: u16 = 0x00;
-    pub const ABS: u16 = 0x20;
-    pub const IND: u16 = 0x40;
-    pub const MEM: u16 = 0x60;
-    pub const LEN: u16 = 0x80;
-    pub const MSH: u16 = 0xa0;
-    pub const SIZE: u16 = 0x18;
-    pub const OP: u16 = 0xf0;
-    pub const BY_X: u16 = 0x08;
-    pub const TXA: u16 = 0x80;
-}
-
-const PLACES: usize = 16;
 
 /// `None`: not known.
 type Value = Option<u32>;
@@ -38,6 +14,19 @@ struct Machine {
     a: Value,
     x: Value,
     memory: [Value; PLACES],
+}
+
+impl Machine {
+    fn register(&mut self, r: u8) -> &mut Value {
+        if r == X { &mut self.x } else { &mut self.a }
+    }
+
+    fn operand(&self, o: Operand) -> Value {
+        match o {
+            Operand::K(k) => Some(k),
+            Operand::X => self.x,
+        }
+    }
 }
 
 /// More states than any filter of a user's has: then it could.
@@ -55,42 +44,46 @@ pub fn could_match(program: &[Instruction], packet: &[Option<u8>]) -> bool {
         if !seen.insert(m.clone()) {
             continue;
         }
+        // What has no meaning here could match as well.
+        let Ok(step) = decode(m.at, *i) else { return true };
         m.at += 1;
-        let other = if i.code & code::BY_X != 0 { m.x } else { Some(i.k) };
-        match i.code & code::CLASS {
-            code::LD | code::LDX => {
-                let Some(value) = loaded(i, &m, packet) else { continue };
-                *(if i.code & code::CLASS == code::LD { &mut m.a } else { &mut m.x }) = value;
+        match step {
+            Step::Load { size, at } => {
+                let from = match at {
+                    Address::Absolute(k) => Some(k as usize),
+                    Address::Relative(k) => m.x.map(|x| x as usize + k as usize),
+                };
+                let Some(value) = from.map_or(Some(None), |from| loaded(packet, from, size)) else {
+                    continue;
+                };
+                m.a = value;
             }
-            code::ST => m.memory[i.k as usize % PLACES] = m.a,
-            code::STX => m.memory[i.k as usize % PLACES] = m.x,
-            code::ALU => m.a = computed(i.code & code::OP, m.a, other),
-            code::JMP => {
-                let asked = m.a.zip(other).map(|(a, b)| match i.code & code::OP {
-                    0x10 => Some(a == b),
-                    0x20 => Some(a > b),
-                    0x30 => Some(a >= b),
-                    0x40 => Some(a & b != 0),
-                    _ => None,
+            Step::LoadImmediate { to, k } => *m.register(to) = Some(k),
+            Step::LoadMemory { to, slot } => *m.register(to) = m.memory[usize::from(slot)],
+            Step::LoadLength { to } => *m.register(to) = Some(packet.len() as u32),
+            Step::HeaderLength { k } => {
+                let Some(value) = loaded(packet, k as usize, 1) else { continue };
+                m.x = value.map(|b| (b & 0xf) * 4);
+            }
+            Step::Store { from, slot } => m.memory[usize::from(slot)] = *m.register(from),
+            Step::Arithmetic { op, operand } => m.a = computed(op, m.a, m.operand(operand)),
+            Step::Copy { to, from } => *m.register(to) = *m.register(from),
+            Step::Jump { to } => m.at = to,
+            Step::Branch { op, operand, yes, no } => {
+                let asked = m.a.zip(m.operand(operand)).map(|(a, b)| match op {
+                    JEQ => a == b,
+                    JGT => a > b,
+                    JGE => a >= b,
+                    _ => a & b != 0,
                 });
-                let to = |by: u32| Machine { at: m.at + by as usize, ..m.clone() };
-                match (i.code & code::OP, asked.flatten()) {
-                    (0, _) => todo.push(to(i.k)),
-                    (_, Some(true)) => todo.push(to(i.jt.into())),
-                    (_, Some(false)) => todo.push(to(i.jf.into())),
-                    (_, None) => todo.extend([to(i.jt.into()), to(i.jf.into())]),
+                if asked.is_none() {
+                    todo.push(Machine { at: no, ..m.clone() });
                 }
-                continue;
+                m.at = if asked == Some(false) { no } else { yes };
             }
-            code::RET => {
-                let kept = if i.code & 0x18 == 0x10 { m.a } else { Some(i.k) };
-                if kept != Some(0) {
-                    return true;
-                }
-                continue;
-            }
-            _ if i.code & code::OP == code::TXA => m.a = m.x,
-            _ => m.x = m.a,
+            Step::ReturnConstant { matches: false } | Step::Never => continue,
+            Step::ReturnA if m.a == Some(0) => continue,
+            Step::ReturnConstant { matches: true } | Step::ReturnA => return true,
         }
         todo.push(m);
     }
@@ -98,41 +91,26 @@ pub fn could_match(program: &[Instruction], packet: &[Option<u8>]) -> bool {
 }
 
 /// `None`: behind the packet, so it does not match.
-fn loaded(i: &Instruction, m: &Machine, packet: &[Option<u8>]) -> Option<Value> {
-    let bytes = match i.code & code::SIZE {
-        0x10 => 1,
-        0x08 => 2,
-        _ => 4,
-    };
-    let from = match i.code & code::MODE {
-        code::IMM => return Some(Some(i.k)),
-        code::LEN => return Some(Some(packet.len() as u32)),
-        code::MEM => return Some(m.memory[i.k as usize % PLACES]),
-        code::MSH => return packet.get(i.k as usize).map(|b| b.map(|b| u32::from(b & 0xf) * 4)),
-        code::ABS => Some(i.k),
-        code::IND => m.x.map(|x| x.wrapping_add(i.k)),
-        _ => None,
-    };
-    let Some(from) = from else { return Some(None) };
-    let there = packet.get(from as usize..)?.get(..bytes)?;
+fn loaded(packet: &[Option<u8>], from: usize, bytes: u8) -> Option<Value> {
+    let there = packet.get(from..)?.get(..bytes.into())?;
     Some(there.iter().try_fold(0, |value, b| b.map(|b| value << 8 | u32::from(b))))
 }
 
-fn computed(op: u16, a: Value, b: Value) -> Value {
+fn computed(op: u8, a: Value, b: Value) -> Value {
     match (op, a, b) {
-        (0x50, Some(0), _) | (0x50, _, Some(0)) => Some(0),
-        (0x80, a, _) => a.map(u32::wrapping_neg),
+        (AND, Some(0), _) | (AND, _, Some(0)) => Some(0),
+        (NEG, a, _) => a.map(u32::wrapping_neg),
         (op, Some(a), Some(b)) => match op {
-            0x00 => Some(a.wrapping_add(b)),
-            0x10 => Some(a.wrapping_sub(b)),
-            0x20 => Some(a.wrapping_mul(b)),
-            0x30 => a.checked_div(b),
-            0x40 => Some(a | b),
-            0x50 => Some(a & b),
-            0x60 => Some(a.checked_shl(b).unwrap_or(0)),
-            0x70 => Some(a.checked_shr(b).unwrap_or(0)),
-            0x90 => a.checked_rem(b),
-            0xa0 => Some(a ^ b),
+            ADD => Some(a.wrapping_add(b)),
+            SUB => Some(a.wrapping_sub(b)),
+            MUL => Some(a.wrapping_mul(b)),
+            DIV => a.checked_div(b),
+            OR => Some(a | b),
+            AND => Some(a & b),
+            LSH => Some(a.checked_shl(b).unwrap_or(0)),
+            RSH => Some(a.checked_shr(b).unwrap_or(0)),
+            MOD => a.checked_rem(b),
+            XOR => Some(a ^ b),
             _ => None,
         },
         _ => None,

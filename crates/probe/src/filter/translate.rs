@@ -7,6 +7,7 @@
 
 use super::VISIBLE;
 use super::pcap::Instruction;
+use super::steps::*;
 
 /// `r0 = r0`, what the placeholder is made of.
 pub const NOP: u64 = 0xbf;
@@ -29,17 +30,15 @@ pub enum Error {
 }
 
 // Registers: bytes, valid and length are given; r6 to r9 belong to the code around.
-const A: u8 = 0;
 const BYTES: u8 = 1;
 const VALID: u8 = 2;
 const LENGTH: u8 = 3;
-const X: u8 = 4;
 const TMP: u8 = 5;
 const FRAME: u8 = 10;
 /// Where M[0] lies; sixteen words up to the frame's end.
 const MEMORY: i16 = -64;
 
-// eBPF classes and modes (include/uapi/linux/bpf.h); the operations have the same codes as in classic BPF.
+// eBPF classes, modes and operations (include/uapi/linux/bpf.h); those that classic BPF has, too, have the same codes there ([`super::steps`]).
 const LDX: u8 = 0x01;
 const ST: u8 = 0x02;
 const STX: u8 = 0x03;
@@ -49,27 +48,12 @@ const JMP32: u8 = 0x06;
 const ALU64: u8 = 0x07;
 const MEM: u8 = 0x60;
 const REG: u8 = 0x08;
-const ADD: u8 = 0x00;
-const DIV: u8 = 0x30;
-const LSH: u8 = 0x60;
-const RSH: u8 = 0x70;
-const AND: u8 = 0x50;
-const NEG: u8 = 0x80;
-const MOD: u8 = 0x90;
-const XOR: u8 = 0xa0;
 const MOV: u8 = 0xb0;
 const END_BE: u8 = 0xd8;
 const JA: u8 = 0x00;
-const JEQ: u8 = 0x10;
-const JGT: u8 = 0x20;
-const JGE: u8 = 0x30;
-const JSET: u8 = 0x40;
 const JNE: u8 = 0x50;
 const JLT: u8 = 0xa0;
 const JLE: u8 = 0xb0;
-
-/// Linux's negative offsets start here (`SKF_LL_OFF`).
-const NEGATIVE: u32 = 0xffe0_0000;
 
 const fn instruction(code: u8, dst: u8, src: u8, off: i16, imm: u32) -> u64 {
     code as u64 | (dst as u64) << 8 | (src as u64) << 12 | (off as u16 as u64) << 16 | (imm as u64) << 32
@@ -93,114 +77,6 @@ enum Target {
     Fail,
     /// Behind the last instruction.
     Done,
-}
-
-/// What an instruction does, with its operands decoded.
-#[derive(Clone, Copy)]
-enum Step {
-    Load {
-        size: u8,
-        at: Address,
-    },
-    LoadImmediate {
-        to: u8,
-        k: u32,
-    },
-    LoadMemory {
-        to: u8,
-        slot: u8,
-    },
-    LoadLength {
-        to: u8,
-    },
-    HeaderLength {
-        k: u32,
-    },
-    Store {
-        from: u8,
-        slot: u8,
-    },
-    Arithmetic {
-        op: u8,
-        operand: Operand,
-    },
-    Copy {
-        to: u8,
-        from: u8,
-    },
-    Jump {
-        to: usize,
-    },
-    Branch {
-        op: u8,
-        operand: Operand,
-        yes: usize,
-        no: usize,
-    },
-    ReturnConstant {
-        matches: bool,
-    },
-    ReturnA,
-    /// Ends in "no match" whatever the packet is.
-    Never,
-}
-
-#[derive(Clone, Copy)]
-enum Address {
-    Absolute(u32),
-    Relative(u32),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Operand {
-    K(u32),
-    X,
-}
-
-fn decode(at: usize, i: Instruction) -> Result<Step, Error> {
-    let unknown = Err(Error::Unknown { at, code: i.code });
-    let operand = if i.code & 0x08 == 0 { Operand::K(i.k) } else { Operand::X };
-    let memory = |make: fn(u8, u8) -> Step, r: u8| match i.k {
-        k @ 0..16 => Ok(make(r, k as u8)),
-        _ => Err(Error::Unknown { at, code: i.code }),
-    };
-    let op = (i.code & 0xf0) as u8;
-    Ok(match (i.code & 0x07, i.code & 0xf8) {
-        (0, rest @ (0x20 | 0x28 | 0x30 | 0x40 | 0x48 | 0x50)) => {
-            let size = [4, 2, 1][(rest >> 3 & 3) as usize];
-            match rest & 0xe0 {
-                0x20 if i.k >= NEGATIVE => return Err(Error::Metadata),
-                _ if i.k > VISIBLE - u32::from(size) => Step::Never,
-                0x20 => Step::Load { size, at: Address::Absolute(i.k) },
-                _ => Step::Load { size, at: Address::Relative(i.k) },
-            }
-        }
-        (0, 0x00) => Step::LoadImmediate { to: A, k: i.k },
-        (1, 0x00) => Step::LoadImmediate { to: X, k: i.k },
-        (0, 0x60) => memory(|to, slot| Step::LoadMemory { to, slot }, A)?,
-        (1, 0x60) => memory(|to, slot| Step::LoadMemory { to, slot }, X)?,
-        (0, 0x80) => Step::LoadLength { to: A },
-        (1, 0x80) => Step::LoadLength { to: X },
-        (1, 0xb0) if i.k >= NEGATIVE => return Err(Error::Metadata),
-        (1, 0xb0) if i.k >= VISIBLE => Step::Never,
-        (1, 0xb0) => Step::HeaderLength { k: i.k },
-        (2, 0) => memory(|from, slot| Step::Store { from, slot }, A)?,
-        (3, 0) => memory(|from, slot| Step::Store { from, slot }, X)?,
-        (4, _) if op > XOR => return unknown,
-        (4, _) if matches!(op, DIV | MOD) && operand == Operand::K(0) => Step::Never,
-        (4, _) => Step::Arithmetic { op, operand },
-        (5, 0) if i.k > i32::MAX as u32 => return Err(Error::Loop),
-        (5, 0) => Step::Jump { to: (at + 1).saturating_add(i.k as usize) },
-        (5, _) if matches!(op, JEQ | JGT | JGE | JSET) => {
-            Step::Branch { op, operand, yes: at + 1 + i.jt as usize, no: at + 1 + i.jf as usize }
-        }
-        (6, 0x00) => Step::ReturnConstant { matches: i.k != 0 },
-        (6, 0x08) => return unknown,
-        (6, 0x10) => Step::ReturnA,
-        (7, 0x00) => Step::Copy { to: X, from: A },
-        (7, 0x80) => Step::Copy { to: A, from: X },
-        _ => return unknown,
-    })
 }
 
 /// The code leaves by running to its end, with the answer (0: no match) in r0.

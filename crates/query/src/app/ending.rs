@@ -48,7 +48,7 @@ const TCP: i32 = 6;
 /// connect() looks for a port for not nearly so long, and a SYN that nobody answers waits for longer.
 const LOOKS_NS: i64 = 20_000_000;
 
-/// How that is said of a socket that [`had_no_port`].
+/// The words for a socket that [`had_no_port`].
 pub const NO_PORT: &str = "EADDRNOTAVAIL: no port of its own was free for it, so connect() sent nothing";
 
 /// Was no port free for it? connect() has the socket in SYN_SENT when it looks for one, and closes it again if there is none (`tcp_v4_connect()`

@@ -124,7 +124,7 @@ impl Stage {
                 "the peer's receive window was full, though its application left nothing unread"
             }
             Stage::Pacing => "TCP's own timer paced what was to be sent",
-            Stage::Cork => "less than a full segment waited for more, as it was told (MSG_MORE, TCP_CORK)",
+            Stage::Cork => "less than a full segment waited for more, as was asked (MSG_MORE, TCP_CORK)",
             Stage::Nagle => {
                 "less than a full segment waited until all that had been sent was acknowledged (TCP_NODELAY sends it at once)"
             }
