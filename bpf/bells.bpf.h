@@ -233,6 +233,17 @@ static __always_inline int slept(struct account *a, struct handed *h)
 	return 0;
 }
 
+static __always_inline void task_ends_work(void)
+{
+	struct account *a = this_account();
+	u32 pid;
+
+	if (!no_frames(a) || !at_task(a) || !(a->since & TELLS))
+		return;
+	pid = a->pid;
+	slept(a, bpf_map_lookup_elem(&handed_tasks, &pid));
+}
+
 /* A task has heard a bell, or waited by it for something else. */
 static __always_inline int hears(struct account *a, u64 key)
 {

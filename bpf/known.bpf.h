@@ -85,8 +85,7 @@ static __always_inline void serve_client(struct account *a, u64 client, u32 purp
 	turns = state & HANDS && in_turns(process);
 	if (turns && !a->serving)
 		serve(a, client, purpose);
-	/* who never took an answer may be none that asks */
-	if (a->serving && a->victim != KP_OTHERS && serves_client(a) && (a->since & TELLS || (a->serving != client && a->serving_for != KP_FOR_ASKER && !(a->since & WROTE)) || turns))
+	if (a->serving && a->victim != KP_OTHERS && serves_client(a) && (a->since & TELLS || (a->serving != client && !(a->since & WROTE)) || turns))
 		takes_another(a, client, purpose, turns);
 	if (state & HANDS)
 		asks(process, client);

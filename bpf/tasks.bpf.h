@@ -260,11 +260,16 @@ static __always_inline int forget_name(void)
 #ifdef KPAT_PROFILE
 /* A program that another takes the place of may never have been switched out: its name is in the log, as its time is. */
 static __always_inline void task_ends_name(void);
+/* What it did last is its last client's (bells.bpf.h). */
+static __always_inline void task_ends_work(void);
 #endif
 
 SEC("raw_tp/sched_process_exit")
 int task_sched_process_exit(u64 *ctx)
 {
+#ifdef KPAT_PROFILE
+	task_ends_work();
+#endif
 	return forget_name();
 }
 

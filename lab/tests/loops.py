@@ -8,11 +8,11 @@ import unittest
 from tests import profile
 from tests.place import own
 
-# argv: a port, how. Each client asks by lines of its number and how much there is to do, and waits for the answer.
+# argv: a port, how, how many seconds it lets messages wait before it takes the first. Each client asks by lines of its number and how much there is to do, and waits for the answer.
 SERVER = """
 import asyncio, hashlib, os, selectors, signal, socket, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
-port, how, clients = int(sys.argv[1]), sys.argv[2], 3
+port, how, pause, clients = int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), 3
 spent, ends, lock = [0] * clients, [], threading.Lock()
 pool = ThreadPoolExecutor(2)
 
@@ -49,6 +49,7 @@ if how == "results":
 if how in ("first", "later"):
     wait, left = selectors.DefaultSelector(), clients
     for _ in range(clients): wait.register(s.accept()[0], selectors.EVENT_READ)
+    time.sleep(pause)
     while left:
         taken = []
         for at, _ in wait.select():
@@ -88,16 +89,16 @@ class Loops(profile.Recorded):
     def setUp(self):
         own(self, "loops", "")
 
-    def served(self, how: str, more: int = 0) -> tuple[dict, list[dict], list[int], int]:
-        """The server, what each client is charged with, what it says itself, and what it did besides; `more`: so many requests each client has under way beside one."""
+    def served(self, how: str, more: int = 0, times: int = TIMES, pause: float = 0) -> tuple[dict, list[dict], list[int], int]:
+        """The server, what each client is charged with, what it says itself, and what it did besides; `more`: so many of a client's `times` requests are under way beside one."""
         def load():
             port = random.randint(20_000, 30_000)
-            server = self.start(None, f"server-{how}{more}", f"{profile.SEND_CPU},{profile.BURN_CPU}", SERVER, port, how)
+            server = self.start(None, f"server-{how}{more}-{times}", f"{profile.SEND_CPU},{profile.BURN_CPU}", SERVER, port, how, pause)
             self.text_of(server, "ready")
-            clients = [self.start(None, f"ask-{how}{more}{i}", profile.SEND_CPU, ASK, port, i, much, TIMES, more) for i, much in enumerate(MUCH)]
+            clients = [self.start(None, f"ask-{how}{more}-{times}-{i}", profile.SEND_CPU, ASK, port, i, much, times, more) for i, much in enumerate(MUCH)]
             return self.text_of(server, "did"), [c.p.pid for c in clients]
 
-        ((server, ran, *spent), clients), p = self.profile(f"{how}{more}", load)
+        ((server, ran, *spent), clients), p = self.profile(f"{how}{more}-{times}", load)
         got = {c["client"]: c for c in p["clients"] if c["server"] == server}
         self.assertEqual(set(got), set(clients))
         x, besides = self.of(p, server), ran - sum(spent)
@@ -122,6 +123,12 @@ class Loops(profile.Recorded):
                 self.assertGreater(c["ns"], 0.92 * truth - 0.005e9 - self.stolen_ns - x["taken_ns"] - sum(o["unsure_ns"] for o in got))
                 self.assertLess(c["ns"] - c["unsure_ns"], 1.08 * truth + 0.6 * besides + 0.005e9)
             self.assertLess(sum(c["unsure_ns"] for c in got), 0.25 * sum(spent), "hardly anything is sure")
+
+    def test_what_it_took_before_it_answered_anybody(self):
+        # All that it ever takes of a client is there when it first looks, so nothing was said before of what it is.
+        x, got, spent, besides = self.served("later", 127, 128, 1)
+        for c, truth in zip(got, spent):
+            self.assertLess(abs(c["ns"] - truth), 0.08 * truth + 0.6 * besides + 0.005e9 + self.stolen_ns + x["taken_ns"])
 
     def test_what_a_pool_computes_is_for_whom_the_loop_answers(self):
         x, got, spent, besides = self.served("pool")
