@@ -3,6 +3,7 @@
 use crate::fixture;
 
 use fixture::Folder;
+use kpat_store::tables::{ProcessLabelRow, SocketRow};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,7 @@ fn tab_offers_what_there_is() {
     std::fs::write(folder.0.join("wire.pcapng"), b"").unwrap();
     std::fs::write(folder.0.join("notes.txt"), b"").unwrap();
     std::fs::create_dir_all(folder.0.join("older/y.kpat")).unwrap();
-    let cases: [(&[&str], &[&str]); 12] = [
+    let cases: [(&[&str], &[&str]); 15] = [
         (&["kpat", "packets", ""], &["x.kpat", "older/"]),
         (&["kpat", "packets", "older/"], &["older/y.kpat"]),
         (&["kpat", "integrate", ""], &["x.kbl", "older/"]),
@@ -53,6 +54,9 @@ fn tab_offers_what_there_is() {
         (&["kpat", "record", "--profile", "ro"], &["router"]),
         (&["kpat", "record", "--mechanism", "trace"], &["tracepoint"]),
         (&["kpat", "packets", "--ut"], &["--utc"]),
+        (&["kpat", "packets", "x.kpat", "--columns", "drop"], &["drop-reason"]),
+        (&["kpat", "packets", "x.kpat", "--columns", "id,ver"], &["id,verdict"]),
+        (&["kpat", "export", "x.kpat", "--only", "pid"], &[]),
     ];
     for (words, wanted) in cases {
         assert_eq!(offered(&folder, words, words[words.len() - 1]), wanted, "{words:?}");
@@ -65,11 +69,27 @@ fn tab_offers_what_there_is() {
     assert_eq!(names, ["wpa_supplicant"]);
     let numbers = offered(&folder, &["kpat", "profile", "w.kpat", "--pid", ""], "");
     assert!(numbers.len() > 1 && numbers.iter().all(|n| n.parse::<u32>().is_ok()), "{numbers:?}");
+    // Users by name, or number where the device had none, and cgroups.
+    std::fs::remove_file(folder.0.join("w.kpat/process_label.parquet")).unwrap();
+    let mut labels = kpat_store::TableWriter::create(&folder.0.join("w.kpat")).unwrap();
+    for (at_ns, uid, user, path) in [
+        (1, 33, "www-data", "/web"),
+        (2, 0, "root", ""),
+        (3, 5_001, "", "/jobs"),
+        (4, 33, "www-data", "/web"),
+    ] {
+        let (user, path) = (user.to_owned(), path.to_owned());
+        labels.push(&ProcessLabelRow { at_ns, uid, user, path, ..Default::default() }).unwrap();
+    }
+    labels.finish().unwrap();
+    let of = |flag: &str| offered(&folder, &["kpat", "profile", "w.kpat", flag, ""], "");
+    assert_eq!(of("--user"), ["root", "www-data", "5001"]);
+    assert_eq!(of("--cgroup"), ["/jobs", "/web"]);
     // Sockets: those that moved most first.
     std::fs::remove_file(folder.0.join("w.kpat/socket.parquet")).unwrap();
     let mut sockets = kpat_store::TableWriter::create(&folder.0.join("w.kpat")).unwrap();
     for (socket_id, sent_bytes) in [(4_391, 10), (4_392, 1_000), (507, 90)] {
-        let row = kpat_store::tables::SocketRow { socket_id, sent_bytes, ..Default::default() };
+        let row = SocketRow { socket_id, sent_bytes, ..Default::default() };
         sockets.push(&row).unwrap();
     }
     sockets.finish().unwrap();

@@ -67,7 +67,8 @@ impl Table {
             let whole = heads().find(|(_, h)| *h == wanted).map(|(i, _)| i);
             let mut first = heads().filter(|(_, h)| h.split(' ').next() == Some(&wanted)).map(|(i, _)| i);
             whole.or_else(|| first.next().filter(|_| first.next().is_none())).ok_or_else(|| {
-                let all: Vec<&str> = self.columns.iter().map(|c| c.head.trim()).collect();
+                let all: Vec<&str> =
+                    self.columns.iter().map(|c| c.head.trim()).filter(|h| !h.is_empty()).collect();
                 format!("--columns {name}: there is no such column; there are {}", all.join(","))
             })
         });

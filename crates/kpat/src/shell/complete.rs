@@ -11,6 +11,7 @@ use clap::{Arg, Command, CommandFactory};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use kpat_probe::mechanism::Mechanism;
 use kpat_probe::{control, kernel, netlink, plan, profile};
+use kpat_query::columns::PACKET_COLUMNS;
 use kpat_query::verdict;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -103,12 +104,17 @@ fn offer(command: &str, id: &str, called: &str) -> Option<Offer> {
         (_, "func", _) | (_, "glob" | "functions", "GLOB") | ("time", _, "GLOB") => {
             |w| fitting(w, in_log::functions())
         }
+        ("packets", "columns", _) => |w| fitting(w, columns()),
+        ("app", "write", _) => |w| fitting(w, in_log::writes()),
         ("app", "socket", _) => |w| fitting(w, in_log::sockets()),
         ("why", "words", _) => |w| either(fitting(w, in_log::sockets()), logs(w, &["kpat"])),
         ("handover", "words", _) => |w| either(fitting(w, in_log::handovers()), logs(w, &["kpat"])),
         ("profile", "pid", _) => |w| fitting(w, in_log::processes()),
         ("profile", "comm", _) => |w| fitting(w, in_log::names_of_processes()),
+        ("profile", "cgroup", _) => |w| fitting(w, in_log::cgroups()),
+        ("profile", "user", _) => |w| fitting(w, in_log::users()),
         ("profile", "function", _) => |w| fitting(w, in_log::sampled()),
+        ("export", "only", _) => |w| fitting(w, in_log::captures()),
         (_, "only", _) | ("add" | "remove", "terms", _) => |w| fitting(w, chosen(w)),
         ("function", "words", _) => |w| either(fitting(w, in_log::functions()), logs(w, &["kpat"])),
         ("ctl", "pid", _) => {
@@ -142,6 +148,12 @@ fn fitting(begun: &OsStr, names: impl IntoIterator<Item = Named>) -> Vec<Complet
         .into_iter()
         .map(|(name, about)| CompletionCandidate::new(name).help((!about.is_empty()).then(|| about.into())))
         .collect()
+}
+
+/// Heads of the list of packets, as `--columns` takes them without quotes.
+fn columns() -> Vec<Named> {
+    let heads = PACKET_COLUMNS.iter().flat_map(|c| c.head.names());
+    heads.map(|head| (head.replace(' ', "-"), String::new())).collect()
 }
 
 fn either(mut a: Vec<CompletionCandidate>, b: Vec<CompletionCandidate>) -> Vec<CompletionCandidate> {

@@ -1,18 +1,23 @@
 //! What TAB finds in the log that is named on the line: its functions, captures, sockets, processes and handovers.
 
 use super::complete::{MOST, Named};
-use kpat_query::Store;
+use crate::render::duration;
 use kpat_query::handover::Asked;
+use kpat_query::{SlowWrite, Store};
 use kpat_store::tables::{
-    LINK_EVENT, PACKET, PROCESS, ProcessRow, SOCKET, SYMBOL, SocketRow, SymbolRow, WIFI_EVENT,
+    APP_EVENT, LINK_EVENT, PACKET, PROCESS, PROCESS_LABEL, ProcessLabelRow, ProcessRow, SOCKET, SYMBOL,
+    SocketRow, SymbolRow, WIFI_EVENT,
 };
 use kpat_store::{Manifest, Row, Table, TableFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Above it nobody waits at a prompt until its flows are read.
-const MOST_PACKETS: u64 = 200_000;
+/// Above it nobody waits at a prompt until they are read.
+const MOST_ROWS: u64 = 200_000;
+
+/// So many of the slowest writes are offered: who types a number has seen it elsewhere.
+const MOST_WRITES: usize = 100;
 
 /// The integrated log that was named already.
 fn log() -> Option<PathBuf> {
@@ -84,14 +89,41 @@ pub fn names_of_processes() -> Vec<Named> {
     names.into_iter().map(|n| (n, String::new())).collect()
 }
 
+/// How many rows the table has.
+fn count(table: &Table) -> u64 {
+    let manifest = log().and_then(|dir| Manifest::read(&dir).ok());
+    manifest.iter().flat_map(|m| &m.tables).filter(|t| t.table == table.name).map(|t| t.rows).sum()
+}
+
+/// The slowest first.
+pub fn writes() -> Vec<Named> {
+    let Some(store) = store().filter(|_| count(&APP_EVENT) <= MOST_ROWS) else { return Vec::new() };
+    let Ok((slowest, ..)) = store.slow_writes(None, None, MOST_WRITES) else { return Vec::new() };
+    let about =
+        |w: &SlowWrite| format!("{} bytes, acknowledged after {}", w.bytes, duration(w.acked_after_ns));
+    slowest.iter().map(|w| (w.id.to_string(), about(w))).collect()
+}
+
+pub fn cgroups() -> Vec<Named> {
+    let mut paths = BTreeSet::new();
+    rows(&PROCESS_LABEL, |r: ProcessLabelRow| _ = paths.insert(r.path));
+    paths.into_iter().filter(|p| !p.is_empty()).map(|p| (p, String::new())).collect()
+}
+
+/// By name, and by number what has none.
+pub fn users() -> Vec<Named> {
+    let mut users = BTreeMap::new();
+    rows(&PROCESS_LABEL, |r: ProcessLabelRow| _ = users.insert(r.uid, r.user));
+    let name = |(uid, user): (i64, String)| match user.is_empty() {
+        true => (uid.to_string(), String::new()),
+        false => (user, uid.to_string()),
+    };
+    users.into_iter().map(name).collect()
+}
+
 pub fn handovers() -> Vec<Named> {
     let Some(store) = store() else { return Vec::new() };
-    let manifest = log().and_then(|dir| Manifest::read(&dir).ok());
-    let count = |table: &Table| {
-        let tables = manifest.iter().flat_map(|m| &m.tables);
-        tables.filter(|t| t.table == table.name).map(|t| t.rows).sum::<u64>()
-    };
-    if count(&WIFI_EVENT) + count(&LINK_EVENT) == 0 || count(&PACKET) > MOST_PACKETS {
+    if count(&WIFI_EVENT) + count(&LINK_EVENT) == 0 || count(&PACKET) > MOST_ROWS {
         return Vec::new();
     }
     let Ok(found) = store.handovers(&Asked::default(), &mut |_, _| true) else { return Vec::new() };
