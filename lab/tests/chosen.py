@@ -18,12 +18,15 @@ ROUNDS, BYTES, NOBODY = 12, 60, 65534
 SERVE = """
 import signal, socket, sys, threading
 port = int(sys.argv[1])
+def named(): open("/proc/thread-self/comm", "w").write("worker")
 def tcp(s):
+    named()
     while True:
         c, _ = s.accept()
         while said := c.recv(1000): c.sendall(said)
         c.close()
 def udp(s):
+    named()
     while True: s.sendto(*s.recvfrom(2000))
 t = socket.socket(); t.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); t.bind(("0.0.0.0", port)); t.listen(16)
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("0.0.0.0", port))
@@ -166,6 +169,24 @@ class Chosen(unittest.TestCase):
         self.assertEqual(record.stop(), 0)
         self.integrated()
         self.these_alone(before)
+
+    def test_a_process_has_its_threads_packets(self):
+        # `ps` and `top` show the number and name of the process; its threads, of which none is the first, have others.
+        self.routed()
+        server = self.serve(A)
+        self.serve(B)
+        record = self.record()
+        self.ask(A), self.ask(B)
+        self.assertEqual(record.stop(), 0)
+        self.integrated()
+        pid, [name] = server.p.pid, sh("ps", "-o", "comm=", "-p", server.p.pid).stdout.split()
+        found = lambda condition: [(p["protocol"], p["src_port"]) for p in look.kpat_json("packets", str(self.out), condition, "-n", "0")["packets"]]
+        answers = sorted([("TCP", A), ("UDP", A)] * ROUNDS)
+        self.assertEqual(sorted(found(f"writer.pid == {pid}")), answers)
+        self.assertEqual(sorted(found(f"writer == worker and port == {A}")), answers)
+        self.assertEqual(sorted(found(f"writer == {name} and writer == worker and port == {A}")), answers)
+        self.assertEqual([p for p in found(f"pid == {pid}") if A not in p], [])
+        self.assertEqual([x for x in found(f"writer and writer.pid != {pid}") if x in answers], [])
 
     @unittest.skipUnless(CGROUPS, "needs cgroup2")
     def test_a_cgroup(self):

@@ -40,9 +40,8 @@ impl Owner {
 }
 
 impl Owners {
-    fn of(store: &Store) -> Result<Owners> {
-        let mut labels: Vec<ProcessLabelRow> = store.all()?;
-        labels.sort_by_key(|l| l.at_ns);
+    /// `labels`: by time.
+    fn of(store: &Store, labels: &[ProcessLabelRow]) -> Result<Owners> {
         let text = |t: &str| (!t.is_empty()).then(|| t.to_owned());
         let paths: HashMap<i64, &str> = labels
             .iter()
@@ -113,16 +112,37 @@ impl Owners {
 }
 
 impl Threads {
-    fn of(store: &Store) -> Threads {
-        let rows = |rows: &Vec<ProcessRow>| rows.iter().map(|r| (r.at_ns, r.tgid)).collect();
-        Threads(store.processes.iter().map(|(pid, all)| (i64::from(*pid), rows(all))).collect())
+    fn of(store: &Store, labels: &[ProcessLabelRow]) -> Threads {
+        let mut threads = Threads::default();
+        for (pid, rows) in &store.processes {
+            threads.processes.insert(*pid, rows.iter().map(|r| (r.at_ns, r.tgid)).collect());
+            let own = rows.iter().filter(|r| r.pid == r.tgid).map(|r| (r.at_ns, r.comm.clone()));
+            threads.names.insert(*pid, own.collect());
+        }
+        // A first thread that only waits for the others is in no record of its own.
+        for l in labels.iter().filter(|l| l.process != 0 && !l.name.is_empty()) {
+            let pid = ProcessNumber::from(l.process).pid() as i32;
+            threads.names.entry(pid).or_default().push((l.at_ns, l.name.clone()));
+        }
+        threads.names.values_mut().for_each(|of| of.sort_by_key(|(at, _)| *at));
+        threads
     }
 
     /// A thread that no record names is taken for a process.
-    fn process(&self, pid: i32, at_ns: i64) -> i32 {
-        let Some(rows) = self.0.get(&i64::from(pid)) else { return pid };
-        rows.iter().rev().find(|r| r.0 <= at_ns).or(rows.first()).map_or(pid, |r| r.1)
+    pub(crate) fn process(&self, pid: i32, at_ns: i64) -> i32 {
+        at(self.processes.get(&pid), at_ns).map_or(pid, |r| r.1)
     }
+
+    /// What the process of a thread was called, which is its first thread's name; `None`: the log does not say.
+    pub(crate) fn name_of_process(&self, pid: i32, at_ns: i64) -> Option<&str> {
+        at(self.names.get(&self.process(pid, at_ns)), at_ns).map(|r| r.1.as_str())
+    }
+}
+
+/// What was known at that time; before the first, that.
+fn at<T>(rows: Option<&Vec<(i64, T)>>, at_ns: i64) -> Option<&(i64, T)> {
+    let rows = rows?;
+    rows.iter().rev().find(|r| r.0 <= at_ns).or(rows.first())
 }
 
 impl Store {
@@ -132,7 +152,9 @@ impl Store {
         if let Some(known) = kept.as_ref() {
             return Ok(std::sync::Arc::clone(known));
         }
-        let known = KnownOwners { owners: Owners::of(self)?, threads: Threads::of(self) };
+        let mut labels: Vec<ProcessLabelRow> = self.all()?;
+        labels.sort_by_key(|l| l.at_ns);
+        let known = KnownOwners { owners: Owners::of(self, &labels)?, threads: Threads::of(self, &labels) };
         Ok(std::sync::Arc::clone(kept.insert(std::sync::Arc::new(known))))
     }
 
@@ -166,8 +188,14 @@ mod tests {
         owners.processes.insert(70, vec![(100, 0), (200, 1)]);
         owners.sockets.insert(5, 2);
         let mut threads = Threads::default();
-        threads.0.insert(71, vec![(50, 9), (150, 70)]);
+        threads.processes.insert(71, vec![(50, 9), (150, 70)]);
         let of = |pid, at| owners.of_thread(&threads, pid, at);
+        threads.names.insert(70, vec![(100, "sh".into()), (160, "java".into())]);
+        let called = |pid, at| threads.name_of_process(pid, at);
+        assert_eq!(
+            [called(70, 10), called(71, 155), called(71, 250), called(71, 60)],
+            [Some("sh"), Some("sh"), Some("java"), None]
+        );
         // What is known later is taken for before, too.
         assert_eq!([of(70, 10), of(70, 150), of(70, 200), of(71, 250)], [Some(0), Some(0), Some(1), Some(1)]);
         assert_eq!(

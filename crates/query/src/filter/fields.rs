@@ -20,12 +20,42 @@ pub(super) enum Get {
     Queued,
     /// Asks whose it is: its thread's process, and the sockets of its bytes.
     Owner(Name),
+    /// A task's number, or its process's.
+    Task(Task),
+    /// Its name, or its process's.
+    TaskName(Task),
     /// Asks who wrote or read its bytes, besides the row.
     NumberOfEnds(OfRow<i64>, fn(&BothEnds, &Ends) -> Two<i64>),
-    TextOfEnds(
-        for<'a> fn(&Entry, &'a Names) -> Two<&'a str>,
-        for<'a> fn(&BothEnds, &'a Ends) -> Two<&'a str>,
-    ),
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Task {
+    /// That sent or received the packet, and those that wrote and read its bytes.
+    Any,
+    Writer,
+    Reader,
+}
+
+impl Task {
+    /// The packet's own, where that is asked for.
+    pub fn of_row(self, e: &Entry) -> Option<i32> {
+        (matches!(self, Task::Any) && e.has(flag::PID)).then_some(e.pid)
+    }
+
+    pub fn of_ends(self, both: &BothEnds) -> Two<End> {
+        match self {
+            Task::Any => [both.writer, both.reader],
+            Task::Writer => [both.writer, None],
+            Task::Reader => [None, both.reader],
+        }
+    }
+}
+
+impl Get {
+    /// Does it ask who wrote or read its bytes?
+    pub fn is_of_ends(&self) -> bool {
+        matches!(self, Get::Task(_) | Get::TaskName(_) | Get::NumberOfEnds(..) | Get::Owner(_))
+    }
 }
 
 pub(super) type OfRow<T> = fn(&Entry, &Names) -> Two<T>;
@@ -148,23 +178,15 @@ fields! {
         Get::Flag(|e| verdict_is(e, verdict::TRANSFORMED));
     "drop" ["drop.reason", "kpat.drop"] Text "the kernel's drop reason, as NO_SOCKET" ("drop_reason")
         Get::Text(|e, n| one(n.drop_of(e)));
-    "process" ["comm", "kpat.process"] Text "name of the thread that sent or received it, or that wrote or read its bytes"
-        ("pid", "last_ns")
-        Get::TextOfEnds(|e, n| one(n.process_of(e)), |b, ends| {
-            [b.writer.as_ref().and_then(|e| ends.process(e)), b.reader.as_ref().and_then(|e| ends.process(e))]
-        });
-    "pid" Number "thread that sent or received it, or that wrote or read its bytes" ("pid") Get::NumberOfEnds(
-        |e, _| one(e.has(flag::PID).then_some(e.pid.into())),
-        |b, _| both(b, |e| e.pid.map(i64::from)),
-    );
-    "writer" Text "name of the thread that wrote its first byte" ()
-        Get::TextOfEnds(|_, _| [None, None], |b, ends| one(b.writer.as_ref().and_then(|e| ends.process(e))));
-    "writer.pid" Number "thread that wrote its first byte" ()
-        Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.writer.and_then(|e| e.pid).map(i64::from)));
-    "reader" Text "name of the thread that read its first byte" ()
-        Get::TextOfEnds(|_, _| [None, None], |b, ends| one(b.reader.as_ref().and_then(|e| ends.process(e))));
-    "reader.pid" Number "thread that read its first byte" ()
-        Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.reader.and_then(|e| e.pid).map(i64::from)));
+    "process" ["comm", "kpat.process"] Text
+        "name of the process, or of its thread, that sent or received it, or that wrote or read its bytes"
+        ("pid", "last_ns") Get::TaskName(Task::Any);
+    "pid" Number "process, or thread, that sent or received it, or that wrote or read its bytes" ("pid", "last_ns")
+        Get::Task(Task::Any);
+    "writer" Text "name of the process, or thread, that wrote its first byte" () Get::TaskName(Task::Writer);
+    "writer.pid" Number "process, or thread, that wrote its first byte" () Get::Task(Task::Writer);
+    "reader" Text "name of the process, or thread, that read its first byte" () Get::TaskName(Task::Reader);
+    "reader.pid" Number "process, or thread, that read its first byte" () Get::Task(Task::Reader);
     "write" ["write_wait"] Duration "how long its first byte had waited since its write to TCP, when the packet was first seen" ()
         Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.writer.and_then(|e| e.wait_ns)));
     "read" ["read_wait"] Duration "time from when it was first seen until all of its bytes had been read" ()
@@ -233,9 +255,7 @@ impl Field {
             "len", "time", "netns",
         ];
         const OF_PACKETS: [&str; 4] = ["reader", "reader.pid", "read", "write"];
-        ALSO.contains(&self.name)
-            || (matches!(self.get, Get::NumberOfEnds(..) | Get::TextOfEnds(..) | Get::Owner(_))
-                && !OF_PACKETS.contains(&self.name))
+        ALSO.contains(&self.name) || (self.get.is_of_ends() && !OF_PACKETS.contains(&self.name))
     }
 
     /// A word as the number that it stands for.

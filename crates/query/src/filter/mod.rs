@@ -67,8 +67,7 @@ impl Filter {
         self.each_field(&mut |f| {
             found |= match f.get {
                 Get::Func | Get::Queued => true,
-                Get::NumberOfEnds(..) | Get::TextOfEnds(..) | Get::Owner(_) => has_sockets,
-                _ => false,
+                _ => f.get.is_of_ends() && has_sockets,
             };
         });
         found
@@ -118,7 +117,7 @@ impl Filter {
     pub fn prepare(&self, store: &Store, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Condition> {
         let (mut of_ends, mut of_queue) = (false, false);
         self.each_field(&mut |f| {
-            of_ends |= matches!(f.get, Get::NumberOfEnds(..) | Get::TextOfEnds(..) | Get::Owner(_));
+            of_ends |= f.get.is_of_ends();
             of_queue |= matches!(f.get, Get::Queued);
         });
         let ends = if of_ends { store.ends(progress)? } else { Arc::default() };
@@ -178,11 +177,11 @@ fn compile(expr: &Expr, about: &About<'_>, progress: &mut dyn FnMut(u64, u64) ->
             Get::Flag(f) => Box::new(move |e, _| f(e)),
             Get::Address(f) => Box::new(move |e, _| any(f(e), |_| true)),
             Get::Func => Box::new(|e, _| e.calls > 0),
-            Get::Text(_) | Get::TextOfEnds(..) => texts(*field, about, |_| true, false),
+            Get::Text(_) | Get::TaskName(_) => texts(*field, about, |_| true, false)?,
             Get::Owner(asked) => owners(asked, about, |_| true, false)?,
-            _ => numbers(*field, about, vec![i64::MIN..=i64::MAX], false),
+            _ => numbers(*field, about, vec![i64::MIN..=i64::MAX], false)?,
         },
-        Expr::Numbers { field, ranges, none } => numbers(*field, about, ranges.clone(), *none),
+        Expr::Numbers { field, ranges, none } => numbers(*field, about, ranges.clone(), *none)?,
         Expr::Addresses { field, nets, none } => addresses(*field, nets.clone(), *none),
         Expr::Texts { field, like, none } => match FIELDS[*field].get {
             Get::Func => {
@@ -193,7 +192,7 @@ fn compile(expr: &Expr, about: &About<'_>, progress: &mut dyn FnMut(u64, u64) ->
             Get::Owner(asked) => owners(asked, about, |text| like.iter().any(|l| l.fits(text)), *none)?,
             _ => {
                 let like = like.clone();
-                texts(*field, about, move |text| like.iter().any(|l| l.fits(text)), *none)
+                texts(*field, about, move |text| like.iter().any(|l| l.fits(text)), *none)?
             }
         },
         Expr::After(t) => {
@@ -222,10 +221,20 @@ fn holds<T>(values: impl IntoIterator<Item = Option<T>>, none: bool, fits: impl 
     there && any != none
 }
 
-fn numbers(field: usize, about: &About<'_>, ranges: Vec<RangeInclusive<i64>>, none: bool) -> Test {
+fn numbers(field: usize, about: &About<'_>, ranges: Vec<RangeInclusive<i64>>, none: bool) -> Result<Test> {
     let fits = move |v| ranges.iter().any(|r| r.contains(&v));
-    match FIELDS[field].get {
+    Ok(match FIELDS[field].get {
         Get::Number(f) => Box::new(move |e, n| holds(f(e, n), none, &fits)),
+        Get::Task(task) => {
+            let (ends, known) = (Arc::clone(&about.ends), about.store.owners()?);
+            Box::new(move |e, _| {
+                let process = |pid| known.threads.process(pid, e.last_ns());
+                let both = |pid: Option<i32>| [pid, pid.map(process)];
+                let of_ends = ends.all_of(e.id).flat_map(|b| task.of_ends(&b)).flatten().map(|end| end.pid);
+                let pids = std::iter::once(task.of_row(e)).chain(of_ends);
+                holds(pids.flat_map(both).map(|n| n.map(i64::from)), none, &fits)
+            })
+        }
         Get::NumberOfEnds(f, g) => {
             let ends = Arc::clone(&about.ends);
             Box::new(move |e, n| {
@@ -237,7 +246,7 @@ fn numbers(field: usize, about: &About<'_>, ranges: Vec<RangeInclusive<i64>>, no
             Box::new(move |e, _| holds([queued.get(&e.id).copied()], none, &fits))
         }
         _ => Box::new(|_, _| false),
-    }
+    })
 }
 
 fn texts(
@@ -245,17 +254,22 @@ fn texts(
     about: &About<'_>,
     fits: impl Fn(&str) -> bool + Send + Sync + 'static,
     none: bool,
-) -> Test {
-    match FIELDS[field].get {
+) -> Result<Test> {
+    Ok(match FIELDS[field].get {
         Get::Text(f) => Box::new(move |e, n| holds(f(e, n), none, &fits)),
-        Get::TextOfEnds(f, g) => {
-            let ends = Arc::clone(&about.ends);
+        Get::TaskName(task) => {
+            let (ends, known) = (Arc::clone(&about.ends), about.store.owners()?);
             Box::new(move |e, n| {
-                holds(f(e, n).into_iter().chain(ends.all_of(e.id).flat_map(|b| g(&b, &ends))), none, &fits)
+                let process = |pid: Option<i32>| known.threads.name_of_process(pid?, e.last_ns());
+                let own = task.of_row(e);
+                let of_row = [own.and_then(|_| n.process_of(e)), process(own)];
+                let all = ends.all_of(e.id).flat_map(|b| task.of_ends(&b)).flatten();
+                let of_ends = all.flat_map(|end| [ends.process(&end), process(end.pid)]);
+                holds(of_row.into_iter().chain(of_ends), none, &fits)
             })
         }
         _ => Box::new(|_, _| false),
-    }
+    })
 }
 
 /// There are few different owners: which of them fit is known before the first packet is asked.

@@ -23,9 +23,14 @@ pub(crate) struct Owners {
     pub sockets: Map<i64, u32>,
 }
 
-/// Which process a thread is of: the part of a store's table that conditions keep.
+/// Which process a thread is of, and what that is called: the part of a store's table that conditions keep.
 #[derive(Debug, Default)]
-pub(crate) struct Threads(pub Map<i64, Vec<(i64, i32)>>);
+pub(crate) struct Threads {
+    /// By thread, since when it was which process's.
+    pub processes: Map<i32, Vec<(i64, i32)>>,
+    /// By process, since when its first thread was called what.
+    pub names: Map<i32, Vec<(i64, String)>>,
+}
 
 /// Both, as conditions and lists want them.
 #[derive(Debug, Default)]

@@ -15,8 +15,6 @@ use std::sync::Arc;
 
 /// Rows in an answer.
 const MOST: usize = 2_000;
-/// Tasks of a process that a filter names.
-const MOST_TASKS: usize = 32;
 
 pub fn profile(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<ProfileAnswer> {
     let store = &ask.log.store;
@@ -90,7 +88,7 @@ fn samples(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Arc<Option<Sampled>>
     )
 }
 
-/// By process, how to ask for the packets of its tasks.
+/// By process whose tasks have packets, how to ask for these.
 fn filters(ask: &Ask<'_>) -> Answer<HashMap<i32, String>> {
     let store = &ask.log.store;
     let table = store.table::<PacketRow>()?;
@@ -98,17 +96,9 @@ fn filters(ask: &Ask<'_>) -> Answer<HashMap<i32, String>> {
     for group in 0..table.groups() {
         with_packets.extend(table.ints(group, "pid").map_err(kpat_query::Error::from)?);
     }
-    let mut tasks: HashMap<i32, BTreeSet<i32>> = HashMap::new();
-    for row in store.all::<ProcessRow>()? {
-        if with_packets.contains(&i64::from(row.pid)) {
-            tasks.entry(row.tgid).or_default().insert(row.pid);
-        }
-    }
-    let filter = |tasks: &BTreeSet<i32>| {
-        let each: Vec<String> = tasks.iter().take(MOST_TASKS).map(|t| format!("pid == {t}")).collect();
-        each.join(" or ")
-    };
-    Ok(tasks.iter().map(|(process, tasks)| (*process, filter(tasks))).collect())
+    let rows = store.all::<ProcessRow>()?;
+    let some = rows.iter().filter(|row| with_packets.contains(&i64::from(row.pid)));
+    Ok(some.map(|row| (row.tgid, format!("pid == {}", row.tgid))).collect())
 }
 
 /// With what it was called before: all of its time stands with the last name.
