@@ -65,7 +65,7 @@ fn drops(logs: &[OfDevice], d: &Drops) -> Value {
 /// Whose turn it was while nothing was under way.
 fn turns(w: &Why) -> Value {
     json!({
-        "asks": w.asks, "answering_ns": w.answering_ns, "silent_pauses": w.silent.0, "silent_ns": w.silent.1,
+        "asks": w.asks, "answering_ns": w.answering_ns, "rest_ns": w.rest_ns, "silent_pauses": w.silent.0, "silent_ns": w.silent.1,
         "silent_after_ns": w.silent_after.map(|s| s.ns),
     })
 }
