@@ -293,7 +293,7 @@ int event_1_tcp_retransmit_skb(u64 *ctx)
 	e = ctx[1] ? packet_find(kread_ptr((struct sk_buff *)(ctx[1]), head)) : NULL;
 	if (!e && has_filter)
 		return 0;
-	event(ctl, KP_EV_RETRANSMIT, e ? e->id : 0, w.netns, sock_ports(sk), 0);
+	event(ctl, KP_EV_RETRANSMIT, e ? e->id : 0, w.netns, sock_ports(sk), kread(sk, __sk_common.skc_state));
 	return 0;
 }
 

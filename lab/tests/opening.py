@@ -112,6 +112,15 @@ class Opening(unittest.TestCase):
             by_firewall = port in (DROPPED_HERE, DROPPED_THERE, LATE)
             if by_firewall:
                 self.assertTrue(all(o["drop_reason"] == "NETFILTER_DROP" and "nft" in o["drop_place"] for o in dropped("syns")), dropped("syns"))
+            if port == DROPPED_THERE:
+                # Which of the two namespaces' firewalls it was.
+                self.assertEqual({(o["drop_device"]["name"], o["drop_device"]["netns_name"]) for o in dropped("syns")}, {("s0", server)})
+                said_of = sh(play.kpat_path(), "packet", dropped("syns")[0]["packet_id"], out).stdout
+                self.assertRegex(said_of, rf"verdict +dropped: NETFILTER_DROP at nft_do_chain\S*, on s0 of {server}", said_of)
+                self.assertIn(f", on s0 of {server}", sh(play.kpat_path(), "why", s["socket_id"], out).stdout)
+        # What is sent again while there was no answer is a SYN: the kernel's state of it then.
+        again = [e["what"] for e in look.kpat_json("events", str(out), "--kind", "retransmit", "--limit", "0")["events"] if e["a"] & 0xffff == DROPPED_THERE]
+        self.assertTrue(again and all(what.endswith(", SYN_SENT") for what in again), again)
         # A listener without room neither answers nor drops: the kernel is done with each of these SYNs as with one that it took.
         full = look.kpat_json("why", str(next(s["socket_id"] for s in sockets if s["peer_port"] == FULL and s["error"])), str(out))["opening"]
         self.assertIn(len(full["syns"]), range(1, no_room + 1))  # by functions, what was sent again from one buffer is one packet

@@ -10,8 +10,10 @@ from kpatlab.topology import wait_for
 from tests.place import begun, lost, own, probed, sh
 
 SERVER, RATE_MBIT, BURST = "10.96.9.2", 10, 5000
-BULK, ASK, PACED, SILENT, THINK, GRAM = range(8201, 8207)
+BULK, ASK, PACED, SILENT, THINK, GRAM, PIECES, LATE = range(8201, 8209)
 SECONDS, MANY, BYTES, PACE, THINK_MS, SILENT_MS = 1.5, 8, 20_000, 250_000, 120, 900
+# An answer comes in so many pieces, as long as this apart; who reads late takes as long over each.
+PIECE, PIECE_MS = 500, 120
 # Reads all, answers where asked, and says when what it was asked had been read.
 SERVE = f"""
 import json, socket, sys, time
@@ -30,6 +32,8 @@ while True:
     if not d: break
     n += len(d)
     if kind == "answers" and n % {BYTES} == 0: came.append(now()); c.send(b"ok")
+    if kind == "pieces" and n == {BYTES}:
+        for i in range({MANY}): time.sleep({PIECE_MS} / 1e3 if port == {PIECES} else 0); came.append(now()); c.send(bytes({PIECE}))
 print(json.dumps([n, came]), flush=True)
 """
 SEND = f"""
@@ -50,6 +54,9 @@ elif port == {SILENT}:
         s.send(bytes(50)); times.append(now())
         try: s.recv(9)
         except OSError: times.append(now())
+elif port in ({PIECES}, {LATE}):
+    s.sendall(bytes({BYTES}))
+    for n in range({MANY}): time.sleep({PIECE_MS} / 1e3 if port == {LATE} else 0); s.recv({PIECE}, socket.MSG_WAITALL); times.append(now())
 else:
     for n in range({MANY}):
         times.append(now()); s.sendall(bytes({BYTES})); s.recv(9); time.sleep({THINK_MS} / 1e3 if port == {THINK} else 0.03)
@@ -158,6 +165,20 @@ class WhyPath(unittest.TestCase):
         self.assertEqual((why["turns"]["asks"], why["first"]), (False, "peer's application"))
         self.assertAlmostEqual(why["turns"]["answering_ns"] / between, 1, delta=0.1)
         self.assertTrue(stage["meaning"].startswith("it is the end that asks"), stage["meaning"])
+
+    def test_an_answer_in_pieces_waits_for_who_writes_it(self):
+        """Between two pieces nothing is under way; what of it lies here unread is an answer that is here."""
+        why, (_, times), (_, came) = self.recorded(PIECES, "pieces")
+        between = sum(b - a for a, b in zip(times, came[1:]))
+        stage = self.by["peer's application"]
+        self.assertEqual((why["first"], why["certain"]), ("peer's application", True), self.text)
+        self.assertAlmostEqual(why["turns"]["rest_ns"] / between, 1, delta=0.1, msg=self.text)
+        self.assertAlmostEqual(why["turns"]["answering_ns"] / (between + PIECE_MS * 1e6), 1, delta=0.1, msg=self.text)
+        self.assertIn("not yet written the rest", stage["meaning"])
+        why, (_, times), (_, came) = self.recorded(LATE, "pieces")
+        self.assertEqual(why["first"], "answer", self.text)
+        self.assertAlmostEqual(self.by["answer"]["ns"] / (times[-1] - came[0]), 1, delta=0.1, msg=self.text)
+        self.assertLess(why["turns"]["rest_ns"], 0.1 * self.by["answer"]["ns"])
 
 
 if __name__ == "__main__":

@@ -348,6 +348,10 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
         let here = d.events.iter().rev().find(|e| !e.place.is_empty() && e.event.a as i32 == reason);
         if let Some(e) = here {
             fate = fate.plain(format!(" at {}", e.place));
+            let f = d.place(e.event.at_ns).filter(|f| f.netns.is_some() && f.netns != p.netns);
+            if let Some((device, netns)) = f.and_then(|f| devices.name(f.netns, f.ifindex).zip(f.netns)) {
+                fate = fate.plain(format!(", on {device} of {}", devices.netns(netns)));
+            }
         }
     }
     for (name, netns, ifindex) in [("in", p.if_in_netns, p.if_in), ("out", p.if_out_netns, p.if_out)] {

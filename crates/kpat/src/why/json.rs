@@ -5,7 +5,7 @@ use crate::open::OfDevice;
 use kpat_query::app;
 use kpat_query::verdict;
 use kpat_query::why::{ByStage, Drops, End, Opener, PathQueue, Stage, Sum, Why};
-use kpat_store::tables::SocketRow;
+use kpat_store::tables::{DeviceRow, SocketRow};
 use serde_json::{Map, Value, json};
 
 fn end(of: &OfDevice, s: &SocketRow) -> Value {
@@ -48,6 +48,7 @@ fn opening(logs: &[OfDevice], w: &Why) -> Value {
             "packet_id": o.packet, "verdict": verdict::name(o.verdict), "drops": o.drops,
             "drop_reason": if o.reason.is_empty() { None } else { Some(&o.reason) },
             "drop_place": if o.place.is_empty() { None } else { Some(&o.place) },
+            "drop_device": device(o.device.as_ref()),
         })
     };
     let all = |those: &[Opener]| those.iter().map(packet).collect::<Vec<_>>();
@@ -58,14 +59,22 @@ fn drops(logs: &[OfDevice], d: &Drops) -> Value {
     let text = |t: &str| (!t.is_empty()).then(|| t.to_owned());
     json!({
         "device": text(&logs[d.host].name), "drops": d.drops, "drop_reason": text(&d.reason), "drop_place": text(&d.place),
-        "packet_id": d.packet,
+        "drop_device": device(d.device.as_ref()), "packet_id": d.packet,
     })
+}
+
+/// Where something was dropped.
+fn device(d: Option<&DeviceRow>) -> Value {
+    d.map_or(
+        Value::Null,
+        |d| json!({"name": d.name, "netns": d.netns, "netns_name": d.netns_name, "ifindex": d.ifindex}),
+    )
 }
 
 /// Whose turn it was while nothing was under way.
 fn turns(w: &Why) -> Value {
     json!({
-        "asks": w.asks, "answering_ns": w.answering_ns, "silent_pauses": w.silent.0, "silent_ns": w.silent.1,
+        "asks": w.asks, "answering_ns": w.answering_ns, "rest_ns": w.rest_ns, "silent_pauses": w.silent.0, "silent_ns": w.silent.1,
         "silent_after_ns": w.silent_after.map(|s| s.ns),
     })
 }

@@ -206,6 +206,11 @@ fn device(d: Option<&DeviceRow>) -> String {
     }
 }
 
+/// Where something was dropped.
+fn on(at: Option<&DeviceRow>) -> String {
+    at.map(|d| format!(", on {}", device(Some(d)))).unwrap_or_default()
+}
+
 /// Where on the path packets were queued, and what that is of their round trip.
 fn in_queue(p: &PathQueue) -> String {
     let round_trip =
@@ -240,6 +245,7 @@ fn opening(logs: &[OfDevice], w: &Why) -> Option<String> {
         if !first.place.is_empty() {
             text += &format!(" at {}", first.place);
         }
+        text += &on(first.device.as_ref());
         return Some(match refusal {
             Some(refusal) => format!("{refusal}, in answer to {text}"),
             None => text,
@@ -276,6 +282,7 @@ fn dropped(logs: &[OfDevice], d: &Drops) -> String {
     if !d.place.is_empty() {
         text += &format!(" at {}", d.place);
     }
+    text += &on(d.device.as_ref());
     if d.no_room() {
         text += ", the listener's accept queue was full";
     }

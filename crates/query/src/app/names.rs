@@ -75,7 +75,7 @@ fn error_in_words(number: i32) -> String {
 pub fn ended_in_words(error: Option<i32>, ending: Option<&Ending>) -> Option<String> {
     let error = error.map(error_in_words);
     match (error, ending.and_then(Ending::words)) {
-        (Some(error), Some(ending)) => Some(format!("{error}; {ending}")),
+        (Some(error), Some(ending)) if !error.ends_with(&ending) => Some(format!("{error}; {ending}")),
         (error, ending) => error.or(ending),
     }
 }
@@ -91,4 +91,23 @@ fn end(addr: Option<&String>, port: i32) -> String {
 pub fn ends(s: &SocketRow) -> (String, Option<String>) {
     let peer = || end(s.peer_addr.as_ref(), s.peer_port);
     (end(s.local_addr.as_ref(), s.local_port), (s.peer_port != 0).then(peer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ending::Which;
+    use super::*;
+
+    #[test]
+    fn how_it_ended_is_said_once() {
+        let by = |reset_by| Ending { reset_by: Some(reset_by), ..Ending::default() };
+        let words = |error, ending: &Ending| ended_in_words(error, Some(ending)).unwrap_or_default();
+        assert_eq!(words(Some(104), &by(Which::Other)), "ECONNRESET: the other end reset it");
+        let closed = Ending { closed_first: Some(Which::This), ..by(Which::Other) };
+        assert_eq!(
+            words(Some(104), &closed),
+            "ECONNRESET: the other end reset it; this end closed it first, then the other end reset it"
+        );
+        assert_eq!(words(None, &by(Which::This)), "this end reset it");
+    }
 }

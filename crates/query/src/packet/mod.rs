@@ -124,6 +124,13 @@ pub struct EventOfPacket {
     pub place: String,
 }
 
+impl PacketDetail {
+    /// Where it was then, as it was last seen.
+    pub fn place(&self, at_ns: i64) -> Option<&FootprintRow> {
+        self.footprints.iter().rev().find(|f| f.at_ns <= at_ns)
+    }
+}
+
 /// Everything known of one packet.
 #[derive(Clone, Debug)]
 pub struct PacketDetail {

@@ -147,6 +147,12 @@ impl Store {
         self.devices.iter().rev().find(fits).map_or_else(|| format!("ifindex {ifindex}"), |d| d.name.clone())
     }
 
+    /// The interface of this number there, as it was last.
+    pub fn device(&self, netns: Option<i64>, ifindex: Option<i32>) -> Option<&DeviceRow> {
+        let is = |d: &&DeviceRow| netns == Some(d.netns) && ifindex == Some(d.ifindex);
+        self.devices.iter().rev().find(is)
+    }
+
     /// What the thread was called at that time.
     pub fn process(&self, pid: i32, at_ns: i64) -> Option<&ProcessRow> {
         let names = self.processes.get(&pid)?;

@@ -5,6 +5,7 @@
 //! Whoever sends and reads in turn waits for answers: what lies between a datagram and the next one read is the peer's. What was dropped, of a socket that
 //! has had answers or of which nothing ever arrived, is what the time until the next question is for.
 
+use super::answer;
 use super::gather::{Gathered, MOST_WRITES, Write};
 use super::line::{Line, Piece};
 use super::{End, Stage};
@@ -120,7 +121,7 @@ pub(super) fn gather(
         match (is_own, c.is_read) {
             (true, false) => of_writes.entry((c.call.at_ns, c.call.pid)).or_default().push(c.packet_id),
             // What the kernel itself answers was written by nobody.
-            (true, true) if carried.of(c.packet_id).0.is_some() => answers.push(c.packet_id),
+            (true, true) if carried.of(c.packet_id).0.is_some() => answers.push((c.packet_id, c.call.at_ns)),
             _ => {}
         }
     }
@@ -135,7 +136,8 @@ pub(super) fn gather(
         return Ok(None);
     };
     let written: BTreeSet<i64> = of_writes.values().flatten().copied().collect();
-    let (fates, peers) = fates(store, &written, &answers)?;
+    let of_answers: Vec<i64> = answers.iter().map(|(packet, _)| *packet).collect();
+    let (fates, peers) = fates(store, &written, &of_answers)?;
     let first_of = |p: &i64| fates.get(p).map(|f| f.first_ns);
     let mut out = Datagrams {
         peer: store.sockets()?.get(most(&counts)).cloned(),
@@ -147,8 +149,10 @@ pub(super) fn gather(
         gathered,
     };
     let g = &mut out.gathered;
-    g.answers = answers.iter().filter_map(first_of).collect();
+    g.answers = of_answers.iter().filter_map(first_of).collect();
     g.answers.sort_unstable();
+    let ways = answers.iter().filter_map(|(packet, read_ns)| Some((first_of(packet)?, *read_ns)));
+    g.read_up = answer::read_up(ways.collect(), &own.reads);
     (g.reads, g.begins_unknown, g.left_out) = (own.reads.clone(), own.begins_unknown, own.left_out);
     g.last_ns = store.end_ns();
     let overtaken = own.overtaken();

@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::store::Store;
 use kpat_model::EventKind;
 use kpat_store::NULL;
-use kpat_store::tables::{EventRow, FootprintRow, SocketRow};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use kpat_store::tables::{DeviceRow, EventRow, FootprintRow, SocketRow};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 /// Of include/net/dropreason-core.h, from 6.14 on; before, the kernel does not say why.
@@ -20,13 +20,15 @@ const NO_ROOM: &str = "TCP_LISTEN_OVERFLOW";
 const MOST: usize = 1 << 18;
 
 /// Drops of one reason at one place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Drops {
     /// Place of the host in whose log they are.
     pub host: usize,
     /// Empty: not known.
     pub reason: String,
     pub place: String,
+    /// The device that they were at; `None`: not known.
+    pub device: Option<DeviceRow>,
     pub drops: u64,
     /// The first such packet.
     pub packet: i64,
@@ -38,6 +40,9 @@ impl Drops {
         self.reason == NO_ROOM
     }
 }
+
+/// What was dropped, by packet: each time with its reason, its place and when.
+type Dropped = HashMap<i64, Vec<(i64, i64, i64)>>;
 
 /// What a packet's headers say of TCP.
 struct Segment {
@@ -70,7 +75,7 @@ pub(super) fn find(
             s.flags & (SYN | RST) == 0 && counts && (0..=bytes + 1).contains(&offset)
         };
         let packets = of_ports(host.store, sender, &dropped, &window, own)?;
-        by_cause(host.store, n, &packets, &dropped, &mut out);
+        by_cause(host.store, n, &packets, &dropped, &mut out)?;
     }
     out.sort_by_key(|d| std::cmp::Reverse(d.drops));
     Ok(out)
@@ -82,7 +87,7 @@ pub(super) fn of_packets(store: &Store, at: usize, packets: &BTreeSet<i64>) -> R
     if !packets.is_empty() {
         let dropped = dropped(store, &(i64::MIN..=i64::MAX))?;
         let those: Vec<i64> = packets.iter().copied().filter(|p| dropped.contains_key(p)).collect();
-        by_cause(store, at, &those, &dropped, &mut out);
+        by_cause(store, at, &those, &dropped, &mut out)?;
     }
     out.sort_by_key(|d| std::cmp::Reverse(d.drops));
     Ok(out)
@@ -92,28 +97,58 @@ fn by_cause(
     store: &Store,
     at: usize,
     packets: &[i64],
-    dropped: &HashMap<i64, Vec<(i64, i64)>>,
+    dropped: &Dropped,
     out: &mut Vec<Drops>,
-) {
-    let mut by: BTreeMap<(i64, i64), (u64, i64)> = BTreeMap::new();
+) -> Result<()> {
+    let devices = devices(store, packets, dropped)?;
+    let mut by: BTreeMap<(i64, i64, Option<Device>), (u64, i64)> = BTreeMap::new();
     for packet in packets {
-        for cause in &dropped[packet] {
-            let known = by.entry(*cause).or_insert((0, *packet));
+        for (reason, place, at) in &dropped[packet] {
+            let device = devices.get(&(*packet, *at)).map(|seen| seen.1);
+            let known = by.entry((*reason, *place, device)).or_insert((0, *packet));
             known.0 += 1;
             known.1 = known.1.min(*packet);
         }
     }
-    out.extend(by.into_iter().map(|((reason, place), (drops, packet))| {
+    out.extend(by.into_iter().map(|((reason, place, device), (drops, packet))| {
         let event = EventRow { kind: EventKind::Drop as i32, a: reason, b: place, ..EventRow::default() };
         let said = store.explain(event);
-        Drops { host: at, reason: said.reason, place: said.place, drops, packet }
+        let device = device.and_then(|d| store.device(Some(d.0), Some(d.1 as i32))).cloned();
+        Drops { host: at, reason: said.reason, place: said.place, device, drops, packet }
     }));
+    Ok(())
 }
 
-/// Reasons and places by packet, once for each drop.
-fn dropped(store: &Store, window: &RangeInclusive<i64>) -> Result<HashMap<i64, Vec<(i64, i64)>>> {
+/// Namespace and number.
+type Device = (i64, i64);
+
+/// Where these packets were last seen before each of their drops, by packet and time, and when that was.
+fn devices(store: &Store, packets: &[i64], dropped: &Dropped) -> Result<HashMap<(i64, i64), (i64, Device)>> {
+    let wanted: HashSet<i64> = packets.iter().copied().collect();
+    let all = || packets.iter().flat_map(|p| &dropped[p]).map(|d| d.2);
+    let mut out: HashMap<(i64, i64), (i64, Device)> = HashMap::new();
+    let Some(last) = all().max() else { return Ok(out) };
+    let table = store.table::<FootprintRow>()?;
+    for group in table.groups_where("at_ns", &(i64::MIN..=last)) {
+        let [of, at, netns, ifindex] =
+            ["packet_id", "at_ns", "netns", "ifindex"].map(|c| table.ints(group, c));
+        let (of, at, netns, ifindex) = (of?, at?, netns?, ifindex?);
+        for i in (0..of.len()).filter(|i| wanted.contains(&of[*i])) {
+            for (_, _, dropped_ns) in dropped[&of[i]].iter().filter(|d| d.2 >= at[i]) {
+                let seen = out.entry((of[i], *dropped_ns)).or_insert((i64::MIN, (NULL, NULL)));
+                if seen.0 <= at[i] {
+                    *seen = (at[i], (netns[i], ifindex[i]));
+                }
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// Once for each drop.
+fn dropped(store: &Store, window: &RangeInclusive<i64>) -> Result<Dropped> {
     let table = store.table::<EventRow>()?;
-    let mut out: HashMap<i64, Vec<(i64, i64)>> = HashMap::new();
+    let mut out = Dropped::new();
     for group in table.groups_where("kind", &(EventKind::Drop as i64..=EventKind::Drop as i64)) {
         let [kinds, packets, at, a, b] =
             ["kind", "packet_id", "at_ns", "a", "b"].map(|c| table.ints(group, c));
@@ -122,7 +157,7 @@ fn dropped(store: &Store, window: &RangeInclusive<i64>) -> Result<HashMap<i64, V
             let is = kinds[i] == EventKind::Drop as i64 && packets[i] != NULL && window.contains(&at[i]);
             // A bridge's other copies are dropped by hosts that they are not for.
             if is && out.len() < MOST && store.drop_reason(a[i] as i32) != Some("OTHERHOST") {
-                out.entry(packets[i]).or_default().push((a[i], b[i]));
+                out.entry(packets[i]).or_default().push((a[i], b[i], at[i]));
             }
         }
     }
@@ -133,7 +168,7 @@ fn dropped(store: &Store, window: &RangeInclusive<i64>) -> Result<HashMap<i64, V
 fn of_ports(
     store: &Store,
     sender: &SocketRow,
-    those: &HashMap<i64, Vec<(i64, i64)>>,
+    those: &Dropped,
     window: &RangeInclusive<i64>,
     fits: impl Fn(i64, &Segment) -> bool,
 ) -> Result<Vec<i64>> {

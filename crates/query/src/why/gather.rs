@@ -1,5 +1,6 @@
 //! One pass over what the log has of both ends: the writes with the way of their last bytes, and what held the sender back when.
 
+use super::answer::Answers;
 use super::path::Stays;
 use super::queue::Queue;
 use crate::abreast::Progress;
@@ -95,6 +96,8 @@ pub(super) struct Gathered {
     /// When the sender read something of the other direction, and the peer wrote it.
     pub reads: Vec<i64>,
     pub answers: Vec<i64>,
+    /// When all that the peer had written was read: in order, without overlap.
+    pub read_up: Vec<(i64, i64)>,
     /// When a datagram was dropped for which no answer could come.
     pub unanswered: Vec<i64>,
     /// Without overlap, with how many records are missing.
@@ -293,6 +296,7 @@ pub(super) fn gather(
     let mut ways = Ways::default();
     let mut queue = Queue::default();
     let mut taken = Taken::default();
+    let mut answers = Answers::new(sender, peer);
     // The streams of both ends begin with the same byte.
     let alike = peer.is_some_and(|p| p.received_seq == sender.sent_seq);
     let (mut connected, mut closed) = (false, false);
@@ -336,7 +340,10 @@ pub(super) fn gather(
                                 out.acks.push((e.at_ns, end));
                             }
                         }
-                        (Crossing::Recv, Some(_)) => out.reads.push(e.at_ns),
+                        (Crossing::Recv, Some(end)) => {
+                            out.reads.push(e.at_ns);
+                            answers.read(e.at_ns, end);
+                        }
                         (Crossing::Retransmit, _) => {
                             // The kernel sends nothing again that lies in a queue of its own: one that is full has dropped it.
                             queue.pass(e.at_ns, queue.entered.min(queue.left), queue.left);
@@ -347,8 +354,8 @@ pub(super) fn gather(
                         _ => {}
                     }
                 } else if e.size_bytes > 0 {
+                    answers.wrote(what, e, out);
                     match (what, e.offset) {
-                        (Crossing::ToTransport, _) => out.answers.push(e.at_ns),
                         (Crossing::Recv, _) => out.peer_reads = true,
                         (Crossing::FromNetwork, Some(from)) if alike => {
                             taken.pass(e.at_ns, from, from + e.size_bytes, &mut out.taken);
@@ -429,6 +436,7 @@ pub(super) fn gather(
     });
     let queued = queue.over(out.last_ns);
     mark(&mut out.held, &queued, |h| h.queued = true);
+    answers.over(&mut out);
     lives.finish(true, &mut |life| ways.keep(&out.writes, life));
     out.mended = ways.mended;
     out.mended.sort_unstable();

@@ -8,6 +8,7 @@
 //! application's. Rejected: the sum of all lines, in which a burst counts as often as it has writes and a pause once; and to follow the oldest or
 //! the newest byte alone, which in a full pipe is always at its end or always at its beginning.
 
+mod answer;
 mod datagrams;
 mod drops;
 mod gather;
@@ -293,6 +294,8 @@ pub struct Why {
     pub answered: u64,
     /// Of the peer's application, the time in which it had read all and had not yet written back.
     pub answering_ns: i64,
+    /// Of that, after it had begun to: all that it had written was read, and it wrote more later.
+    pub rest_ns: i64,
     /// It asks: pauses in which nothing came, and how long they were together. Whether the application waited for an answer then, nothing tells.
     pub silent: (u64, i64),
     /// Likewise behind its last write; not part of the time.
@@ -383,14 +386,9 @@ impl Why {
                 "the send buffer was full of what waited for the device; the application would have given more"
             }
             Stage::PeerApplication if self.is_of_datagrams() => {
-                "what had been sent lay unread in the peer's socket, or had been read and was not yet answered"
+                "what had been sent lay unread in the peer's socket, or had been read and was not yet answered, or not to the end"
             }
-            Stage::PeerApplication if self.is_mostly_answering() => match self.asks {
-                true => "it had read all that was written, and had not yet begun to answer",
-                false => {
-                    "it is the end that asks: it had read all that was written, and did not yet ask again"
-                }
-            },
+            Stage::PeerApplication if self.is_mostly_answering() => answer::meaning(self),
             Stage::Loss if self.is_of_datagrams() => {
                 "what was dropped had no answer, until the application sent again"
             }

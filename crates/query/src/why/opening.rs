@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::store::Store;
 use kpat_model::EventKind;
 use kpat_store::NULL;
-use kpat_store::tables::{FootprintRow, SocketRow};
+use kpat_store::tables::{DeviceRow, FootprintRow, SocketRow};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -36,6 +36,8 @@ pub struct Opener {
     /// Why it was dropped, and where in the kernel; empty: not dropped, or not known.
     pub reason: String,
     pub place: String,
+    /// The device that it was at then.
+    pub device: Option<DeviceRow>,
 }
 
 impl Opener {
@@ -166,6 +168,10 @@ pub(super) fn find(
             drops: drops().count().max(is_dropped.into()),
             reason: reason.unwrap_or_default(),
             place: first.map(|e| e.place.clone()).unwrap_or_default(),
+            device: first
+                .and_then(|e| detail.place(e.event.at_ns))
+                .and_then(|f| hosts[host].store.device(f.netns, f.ifindex))
+                .cloned(),
         });
     }
     Ok(out)
@@ -234,6 +240,7 @@ mod tests {
             asks_ns: 0,
             reason,
             place,
+            device: None,
         }
     }
 

@@ -61,7 +61,6 @@ pub(super) fn waited(store: &Store, writes: &[WriteLine]) -> Result<Option<Waite
         waits.filter(|h| h.kind == HandoverKind::Neighbour && h.from_ns >= left_ns).max_by_key(|h| h.wait_ns);
     let Some(h) = longest.filter(|h| h.wait_ns * 2 > wire_ns) else { return Ok(None) };
     let at = detail.footprints.iter().rev().find(|f| f.at_ns <= h.from_ns && f.ifindex.is_some());
-    let is = |d: &&DeviceRow| at.is_some_and(|f| f.ifindex == Some(d.ifindex) && f.netns == Some(d.netns));
-    let device = store.devices.iter().rev().find(is).cloned();
+    let device = at.and_then(|f| store.device(f.netns, f.ifindex)).cloned();
     Ok(Some(Waited { packet, ns: h.wait_ns, of_ns: wire_ns, device }))
 }

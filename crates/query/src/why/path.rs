@@ -264,9 +264,8 @@ impl Stays {
         }
         let (device, (stays_ns, within, whole)) =
             by.into_iter().max_by_key(|(_, (spread, ..))| spread.sum)?;
-        let is = |d: &&DeviceRow| (d.netns, d.ifindex) == device;
         Some(PathQueue {
-            device: store.devices.iter().rev().find(is).cloned(),
+            device: store.device(Some(device.0), Some(device.1)).cloned(),
             stays_ns,
             of_round_trip: (whole > 0).then(|| within as f64 / whole as f64),
         })

@@ -10,6 +10,8 @@ pub(super) struct Shares {
     pub unsure_ns: [f64; Stage::ALL.len()],
     /// Of the peer's application, until it wrote back what it had read all of.
     pub answering_ns: i64,
+    /// Of that, after it had begun to: what it had written was read.
+    pub rest_ns: i64,
     /// Pauses in which nothing came, and how long they were.
     pub silent: (u64, i64),
 }
@@ -21,7 +23,7 @@ impl Shares {
     }
 }
 
-/// Nothing was under way: the application's time, but for that in which an answer was, if it read one. Did it?
+/// Nothing was under way: the application's time, but for that in which an answer was, or was still to be written, if it read one. Did it?
 pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bool {
     let mut add = |stage: Stage, a: i64, b: i64| {
         if b > a {
@@ -41,8 +43,17 @@ pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bo
     let answer = g.answers.get(g.answers.partition_point(|t| *t < from)).copied().filter(|t| *t < read);
     let answer = answer.unwrap_or(from);
     add(Stage::PeerApplication, from, answer);
-    add(Stage::Answer, answer, read);
+    let (mut at, mut rest_ns) = (answer, 0);
+    let first = g.read_up.partition_point(|up| up.1 <= answer);
+    for up in g.read_up[first..].iter().take_while(|up| up.0 < read) {
+        let (from, to) = (up.0.max(at), up.1.min(read));
+        add(Stage::Answer, at, from);
+        add(Stage::PeerApplication, from, to);
+        (at, rest_ns) = (to, rest_ns + to - from);
+    }
+    add(Stage::Answer, at, read);
     add(Stage::Application, read, to);
+    shares.rest_ns += rest_ns;
     true
 }
 

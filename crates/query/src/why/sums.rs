@@ -116,6 +116,7 @@ pub(super) fn sums_of(
         from_ns,
         to_ns,
         answering_ns: shares.answering_ns,
+        rest_ns: shares.rest_ns,
         silent: if g.asks() { shares.silent } else { Default::default() },
         silent_after: None,
         stages: of_writes.into_iter().enumerate().map(sum).filter(|s| s.ns > 0.0).collect(),
@@ -409,6 +410,32 @@ mod tests {
         ];
         assert_eq!(all, wanted);
         assert_eq!((why.pauses, why.answered, why.answering_ns, why.silent), (1, 1, 20 * MS, (0, 0)));
+    }
+
+    #[test]
+    fn the_rest_of_an_answer_is_the_peer_s_to_write() {
+        // read at 2, answered in pieces at 10, 40 and 70, each read 1 ms later
+        let way = [(ToDriver, 0), (FromDevice, MS), (ToSocket, MS), (Recv, 2 * MS)];
+        let ms = |n: i64| (n * MS) as f64;
+        let g = Gathered {
+            writes: vec![write(0, 5, 0, 0, &way)],
+            answers: vec![10 * MS, 40 * MS, 70 * MS],
+            reads: vec![11 * MS, 41 * MS, 71 * MS],
+            read_up: vec![(11 * MS, 40 * MS), (41 * MS, 70 * MS), (71 * MS, 90 * MS)],
+            peer_reads: true,
+            last_ns: 90 * MS,
+            ..Gathered::default()
+        };
+        let (why, all) = logged(&g);
+        let wanted = [(Stage::Wire, ms(1)), (Stage::PeerApplication, ms(1 + 8 + 58)), (Stage::Answer, ms(3))];
+        assert_eq!(all, wanted);
+        assert_eq!((why.answering_ns, why.rest_ns, why.whole_ns()), (66 * MS, 58 * MS, 71 * MS));
+        let meaning = super::super::answer::meaning(&why);
+        assert!(meaning.contains("had not yet written the rest"), "{meaning}");
+        // Where that is not known it is an answer on its way.
+        let (why, all) = logged(&Gathered { read_up: Vec::new(), ..g });
+        assert_eq!(all[2], (Stage::Answer, ms(61)));
+        assert_eq!((why.answering_ns, why.rest_ns), (8 * MS, 0));
     }
 
     #[test]

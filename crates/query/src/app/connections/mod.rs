@@ -18,6 +18,7 @@ use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub(crate) use life::Lives;
 pub use life::{Direction, Life, STAGES, is_received};
+pub(crate) use pair::apart;
 pub use pair::{End, Found, Pair};
 use std::collections::HashMap;
 

@@ -40,7 +40,7 @@ fn key(s: &SocketRow, back: bool) -> Option<(String, i32, String, i32)> {
 }
 
 /// How far apart two sequence numbers are, the shorter way round.
-pub(super) fn apart(from: i64, to: i64) -> i64 {
+pub(crate) fn apart(from: i64, to: i64) -> i64 {
     i64::from((to as u32).wrapping_sub(from as u32) as i32)
 }
 
