@@ -287,6 +287,13 @@ static __always_inline void push(struct account *a, u32 frame)
 	store_once(&a->frame[level & (LEVELS - 1)], frame);
 }
 
+/* The task that runs takes a message, or writes; another one that rests here is left alone. */
+static __always_inline void rests_no_more(struct account *a)
+{
+	if (a->rests == a->pid)
+		a->rests = 0;
+}
+
 /* Does the task work for a client, whose message it took? */
 static __always_inline bool serves_client(struct account *a)
 {

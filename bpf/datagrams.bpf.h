@@ -58,7 +58,7 @@ static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, lo
 		e.net = is_loopback6(from.address6) ? a->datagram_net : 0;
 	}
 	e.near = ~e.far; /* see datagram_leaves() */
-	a->rests = 0;
+	rests_no_more(a);
 	key = as_receiver(&e);
 	if (took_before(a, key))
 		return 0;

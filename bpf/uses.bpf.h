@@ -115,7 +115,7 @@ static __always_inline int wrote_to(struct sock *sk, int bytes)
 	} else if (a->handed || (state_is(bpf_get_current_pid_tgid() >> 32, SERVER) && a->victim != KP_OTHERS && a->mode != KP_WORK_THREAD)) {
 		handed_answers(a, (u64)sk);
 	}
-	a->rests = 0;
+	rests_no_more(a);
 	a->answers_to = a->asks_by = 0;
 	if (is_unix((void *)sk)) {
 		sent(a, (u64)sk);
