@@ -168,7 +168,10 @@ struct account {
 	u32 preempted; /* the task whose softirq waits until it runs again, with the packets at hand */
 	u32 preempted_in; /* that frame */
 	u32 first_ran; /* for this event of the task that runs, and the second one is still to come (pairs.bpf.h); 0: none */
-	u32 pad;
+	u32 rests; /* the task that has answered and waited since (waits.bpf.h), */
+	u64 rested_at; /* until then */
+	u64 answers_to; /* the datagram that the task that runs sent last, by a socket without a peer: the key of what comes from there, */
+	u64 asks_by; /* and of what is asked there (datagrams.bpf.h) */
 	u64 took_at; /* the socket at which the task that runs took a message last, since it was switched to; 0: at none */
 	struct owner owner[OWNERS];
 	struct sum sum[SUMS];
@@ -282,6 +285,13 @@ static __always_inline void push(struct account *a, u32 frame)
 	store_once(&a->frame[level & (LEVELS - 1)], frame);
 	store_once(&a->level, level);
 	store_once(&a->frame[level & (LEVELS - 1)], frame);
+}
+
+/* The task that runs takes a message, or writes; another one that rests here is left alone. */
+static __always_inline void rests_no_more(struct account *a)
+{
+	if (a->rests == a->pid)
+		a->rests = 0;
 }
 
 /* Does the task work for a client, whose message it took? */

@@ -61,6 +61,8 @@ struct asked {
 	u64 since; /* boot time of the first one */
 	u32 times; /* how often it has asked more than it was answered */
 	u32 taken_by; /* the task that took the last one */
+	u32 told; /* so often it got something since it was answered last: after another's message was taken, */
+	u32 more; /* and not */
 };
 
 /* By server and client, of servers that hand work on. */
@@ -77,6 +79,8 @@ static __noinline int asks(u32 process, u64 client)
 	struct asked now = { .times = 1, .taken_by = (u32)current_pid_tgid() }, *at = bpf_map_lookup_elem(&asked, &key);
 
 	if (at) {
+		if (!at->times)
+			at->since = bpf_ktime_get_boot_ns();
 		at->times += at->times < 255;
 		at->taken_by = now.taken_by;
 		return 0;
@@ -86,12 +90,41 @@ static __noinline int asks(u32 process, u64 client)
 	return 0;
 }
 
+#define OFTEN_TOLD 16
+
+/*
+ * A task writes to a client. It may have asked nothing that is not answered yet: then it gets more of an answer, or what others have said. Who gets something again and again, but hardly ever without another's message
+ * before, is told what others said. `after`: another's message was taken.
+ */
+enum { IS_ANSWERED, GETS_MORE, MAY_BE_TOLD, IS_TOLD };
+static __always_inline u32 gets(u32 process, u64 client, bool after)
+{
+	u64 key = mixed(process, client);
+	struct asked *at = bpf_map_lookup_elem(&asked, &key), none = {};
+
+	if (!at) {
+		bpf_map_update_elem(&asked, &key, &none, BPF_NOEXIST);
+		return after ? MAY_BE_TOLD : GETS_MORE;
+	}
+	if (at->times)
+		return IS_ANSWERED;
+	if (!after) {
+		at->more++;
+		return GETS_MORE;
+	}
+	return ++at->told > OFTEN_TOLD && at->more * RARELY < at->told ? IS_TOLD : MAY_BE_TOLD;
+}
+
 /* A thread answers this client: nothing is left of what was asked. True: it was. */
 static __noinline bool asks_no_more(u32 process, u64 client)
 {
 	u64 key = mixed(process, client);
+	struct asked *at = bpf_map_lookup_elem(&asked, &key);
 
-	return bpf_map_lookup_elem(&asked, &key) && !bpf_map_delete_elem(&asked, &key);
+	if (!at || !at->times)
+		return false;
+	at->times = 0;
+	return true;
 }
 
 /*
@@ -214,6 +247,7 @@ static __always_inline int slept(struct account *a, struct handed *h)
 	part_is_for(a, h, h->client, h->purpose);
 	h->client = 0;
 	h->last = NOTHING;
+	h->taken = 0;
 	h->speech = 0;
 	key = h->bell;
 	b = key ? bpf_map_lookup_elem(&bells, &key) : NULL;
@@ -303,14 +337,16 @@ static __always_inline void answers_parcel(struct account *a, struct handed *h, 
 
 	key = mixed(bpf_get_current_pid_tgid() >> 32, client);
 	at = bpf_map_lookup_elem(&asked, &key);
+	if (at && !at->times)
+		at = NULL;
 	ask = at ? at->since : 0;
 	several = at && at->times > 1;
-	if (at && a->since & TELLS && at->taken_by != a->pid)
-		answers(bpf_get_current_pid_tgid() >> 32, ANSWERS_ANOTHERS);
-	if (several)
+	if (at) {
+		if (a->since & TELLS && at->taken_by != a->pid)
+			answers(bpf_get_current_pid_tgid() >> 32, ANSWERS_ANOTHERS);
 		at->times--;
-	else if (at)
-		bpf_map_delete_elem(&asked, &key);
+		at->told = at->more = 0;
+	}
 	key = h->bell;
 	b = key ? bpf_map_lookup_elem(&bells, &key) : NULL;
 	n = b ? parcel_for(b, key, client, ask) : MISSING;

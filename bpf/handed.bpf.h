@@ -27,7 +27,8 @@ struct handed {
 	u64 began; /* boot time since when it does what is nobody's yet */
 	u64 bell; /* where it was notified last that others had done work (bells.bpf.h); 0: nowhere */
 	u32 purpose; /* KP_FOR_HANDED or KP_FOR_HANDED_REMOTE */
-	u32 muddled; /* since `began` it wrote to others than clients */
+	u16 muddled; /* since `began` it wrote to others than clients, or to one that had asked nothing */
+	u16 taken; /* it has taken a message since it had nothing left to do */
 	u32 last; /* of a task whose answers tell: NOTHING to ANSWERED_ONE; the rest is these tasks', too */
 	u16 speech_is_unix;
 	u16 turns; /* it works for several in turns */

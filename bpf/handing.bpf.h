@@ -10,7 +10,7 @@
  *
  * Work that another thread answers: either that one waits by a futex until it is done, and goes on for the client whose message it took (waiters), or it is a loop that is notified by a bell (bells.bpf.h).
  *
- * Not followed: answers by pipes and datagrams of a socket without a peer, futexes of two processes. Threads that have one futex for all
+ * Not followed: answers by pipes, futexes of two processes. Threads that have one futex for all
  * of their waits (Go, Java) lose what they did before they waited for a lock: it stays their own.
  */
 #ifndef KPAT_HANDING_H
@@ -253,9 +253,9 @@ static __noinline u64 client_at(struct account *a, u64 sk, u32 *purpose)
 		key = number_of((u64)BPF_CORE_READ((struct unix_sock___bound *)sk, peer));
 		other = bpf_map_lookup_elem(&senders, &key);
 	} else {
-		if (!ends_of((void *)sk, &e))
+		key = ends_of((void *)sk, &e) ? as_receiver(&e) : e.datagrams ? a->answers_to : 0;
+		if (!key)
 			return 0;
-		key = as_receiver(&e);
 		other = bpf_map_lookup_elem(&writers, &key);
 	}
 	if (!other) {
@@ -285,7 +285,7 @@ static __noinline int answers_one(struct account *a, u64 sk)
 	if (!a)
 		return 0;
 	hands = state_is(process, HANDS);
-	client = sk == a->took_at ? a->serving : client_at(a, sk, &purpose);
+	client = sk == a->took_at && (!a->answers_to || a->answers_to == a->known.took) ? a->serving : client_at(a, sk, &purpose);
 	if (!hands) {
 		if (client && client != a->serving)
 			keep_state(process, HANDS);
@@ -302,7 +302,7 @@ static __noinline int answers_one(struct account *a, u64 sk)
 static __noinline int handed_answers(struct account *a, u64 sk)
 {
 	struct handed *h;
-	u32 pid, purpose;
+	u32 pid, purpose, what;
 	u64 client;
 	bool tell;
 
@@ -330,7 +330,14 @@ static __noinline int handed_answers(struct account *a, u64 sk)
 		return client ? asks_for(a, sk, client, h->purpose) : 0;
 	}
 	if (tell && h->last == TOOK_UNKNOWN && h->speech)
-		says_for(a, h->speech, h->speech_is_unix, client, purpose);
+		says_for(a, h->speech, h->speech_is_unix ? ON_UNIX : 0, client, purpose);
+	if (tell && h->client != client) {
+		what = gets(bpf_get_current_pid_tgid() >> 32, client, h->taken);
+		if (what == IS_TOLD)
+			return 0;
+		if (what == MAY_BE_TOLD)
+			h->muddled = 1;
+	}
 	if (tell)
 		tells(a, h, client, purpose, in_turns(bpf_get_current_pid_tgid() >> 32));
 	else
@@ -338,6 +345,24 @@ static __noinline int handed_answers(struct account *a, u64 sk)
 	answers_parcel(a, h, client, purpose);
 	h->client = client;
 	h->purpose = purpose;
+	return 0;
+}
+
+/* A task whose answers tell has answered, and turns to something of its own: a connection that is new, or at its end. */
+static __noinline int turns_elsewhere(struct account *a)
+{
+	struct handed *h;
+	u32 pid;
+
+	if (!a || !(a->since & TELLS))
+		return 0;
+	pid = a->pid;
+	h = bpf_map_lookup_elem(&handed_tasks, &pid);
+	if (!h || (h->last != NOTHING && h->last != ANSWERED_ONE))
+		return 0;
+	part_is_for(a, h, h->client, h->purpose);
+	h->client = 0;
+	h->last = NOTHING;
 	return 0;
 }
 
@@ -350,32 +375,6 @@ static __always_inline void has_written(struct account *a)
 	if (s)
 		s->since |= WROTE;
 	a->since |= WROTE;
-}
-
-enum { BY_EPOLL, BY_POLL, BY_SELECT };
-
-/* Was it let wait? Else it may have been preempted there. */
-static __always_inline bool may_sleep(struct pt_regs *regs, u32 how)
-{
-	return how == BY_EPOLL ? (u32)system_call_arg4(regs) != 0 : how == BY_POLL ? (u32)system_call_arg(regs, 2) != 0 : true;
-}
-
-/* A task has waited by epoll, poll or select. */
-static __noinline int events_end(struct account *a, struct pt_regs *regs, long result, u32 how)
-{
-	struct file___open *file;
-	struct handed *h;
-	u32 pid;
-
-	if (!a || !regs || !state_is(bpf_get_current_pid_tgid() >> 32, HANDS) || a->mode == KP_WORK_THREAD || a->victim == KP_OTHERS)
-		return 0;
-	pid = a->pid;
-	if (a->since & TELLS && a->called_by != pid && may_sleep(regs, how)) {
-		h = bpf_map_lookup_elem(&handed_tasks, &pid);
-		slept(a, h);
-	}
-	file = how == BY_EPOLL && result > 0 ? file_of(system_call_arg(regs, 0)) : NULL;
-	return file ? rung(a, bell_of((u64)BPF_CORE_READ(file, private_data))) : 0;
 }
 
 #endif

@@ -11,8 +11,11 @@
 struct speech {
 	u64 who; /* its number, and in the low half as whom it is accounted (KP_OTHERS where it is not chosen) */
 	u64 client; /* 0: for itself */
-	u64 client_for; /* KP_FOR_CLIENT, KP_FOR_ASKER or KP_FOR_REMOTE */
+	u32 client_for; /* KP_FOR_CLIENT, KP_FOR_ASKER or KP_FOR_REMOTE */
+	u32 open; /* WAITS, SEVERAL */
 };
+#define WAITS 1 /* no answer was taken since */
+#define SEVERAL 2 /* it has written there for one client before the answer for another came: so what comes there does not say for whom it is */
 
 #define TALK_OF(name, what)                                  \
 	struct {                                             \
@@ -92,6 +95,12 @@ static __always_inline void serve_client(struct account *a, u64 client, u32 purp
 	serve(a, client, purpose);
 }
 
+/* `open` of who writes there again, now for this client. */
+static __always_inline u32 waits_with(struct speech *before, u64 client)
+{
+	return WAITS | (before->open & SEVERAL) | (before->open & WAITS && before->client && before->client != client ? SEVERAL : 0);
+}
+
 /* Puts into a table who writes now. True: it was another before. */
 static __always_inline bool speaks(struct account *a, void *table, u64 key)
 {
@@ -100,24 +109,33 @@ static __always_inline bool speaks(struct account *a, void *table, u64 key)
 
 	if (now.client) {
 		now.client_for = a->serving_for;
+		now.open = another ? WAITS : waits_with(before, now.client);
 	} else if (!another && a->since & TELLS) { /* what was found out: says_for() */
 		now.client = before->client;
 		now.client_for = before->client_for;
+		now.open = before->open;
 	}
-	if (another || before->client != now.client || before->client_for != now.client_for)
+	if (another || before->client != now.client || before->client_for != now.client_for || before->open != now.open)
 		bpf_map_update_elem(table, &key, &now, BPF_ANY);
 	return another;
 }
 
-/* For whom the task's process has written there last is known now. */
-static __noinline int says_for(struct account *a, u64 key, u32 is_unix, u64 client, u32 purpose)
+/* For whom the task's process has written there last is known now. `where`: ON_UNIX, and whether it has written only NOW. */
+#define ON_UNIX 1
+#define NOW 2
+static __noinline int says_for(struct account *a, u64 key, u32 where, u64 client, u32 purpose)
 {
-	struct speech now = { .client = client, .client_for = served_as(purpose) };
+	struct speech now = { .client = client, .client_for = served_as(purpose) }, *before;
 
 	if (!a)
 		return 0;
 	now.who = speaker(a);
-	return is_unix ? bpf_map_update_elem(&senders, &key, &now, BPF_ANY) : bpf_map_update_elem(&writers, &key, &now, BPF_ANY);
+	before = where & ON_UNIX ? bpf_map_lookup_elem(&senders, &key) : bpf_map_lookup_elem(&writers, &key);
+	if (before && before->who == now.who)
+		now.open = where & NOW ? waits_with(before, client) : before->open;
+	else if (where & NOW)
+		now.open = WAITS;
+	return where & ON_UNIX ? bpf_map_update_elem(&senders, &key, &now, BPF_ANY) : bpf_map_update_elem(&writers, &key, &now, BPF_ANY);
 }
 
 static __always_inline void wrote(struct account *a, u64 key)

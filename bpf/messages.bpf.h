@@ -44,6 +44,7 @@ __noinline int took_of(u64 sender, u32 role)
 
 	if (!a || !other)
 		return 0;
+	rests_no_more(a);
 	me = own_number(a);
 	if (other == me)
 		return 0;
@@ -72,19 +73,43 @@ __noinline int took_of(u64 sender, u32 role)
 	return 0;
 }
 
+/* A task works for this client, or for another: which one its answers tell. */
+static __noinline int tells_from_now(struct account *a, u64 client, u32 purpose)
+{
+	if (!a)
+		return 0;
+	serve(a, client, purpose);
+	return begins_to_tell(a);
+}
+
 /*
  * A task took the answer to what was written last on its own end. A client goes on for itself; one that asked for a client of its own goes on for that one, even if it has
- * taken others' messages since. True: it did ask for one, so the next answer may be for another. `key`: of what was written.
+ * taken others' messages since. Where it has asked for several at once, its answer tells for which. True: it did ask for one, so the next answer may be for another. `key`: of what was written.
  */
 static __always_inline bool goes_on(struct account *a, struct speech *asked, u64 key, u32 is_unix)
 {
+	u64 client;
+	bool several;
+
 	if (!asked || asked->who >> 32 != own_number(a))
 		return false;
+	several = asked->open & SEVERAL;
+	client = asked->client;
+	if (asked->open & WAITS) {
+		asked->open &= ~WAITS;
+		if (a->known.wrote == key) /* and what it writes there next counts again */
+			a->known.wrote = a->known.sk = 0;
+	}
+	if (several) {
+		if (!(a->since & TELLS))
+			tells_from_now(a, client, asked->client_for);
+		client = 0;
+	}
 	if (a->since & TELLS)
-		takes_for(a, asked->client, asked->client_for, asked->client ? 0 : key, is_unix, false);
-	if (asked->client)
-		serve(a, asked->client, asked->client_for);
-	return asked->client;
+		takes_for(a, client, asked->client_for, client || several ? 0 : key, is_unix, false);
+	if (client)
+		serve(a, client, asked->client_for);
+	return client || several;
 }
 
 struct inode___number {
@@ -111,8 +136,10 @@ static __noinline int asks_for(struct account *a, u64 sk, u64 client, u32 purpos
 	struct ends e;
 
 	if (kread((struct sock___profile *)sk, __sk_common.skc_family) == AF_UNIX)
-		return says_for(a, number_of(sk), true, client, purpose);
-	return ends_of((void *)sk, &e) ? says_for(a, as_sender(&e), false, client, purpose) : 0;
+		return says_for(a, number_of(sk), ON_UNIX | NOW, client, purpose);
+	if (ends_of((void *)sk, &e))
+		return says_for(a, as_sender(&e), NOW, client, purpose);
+	return a->asks_by ? says_for(a, a->asks_by, NOW, client, purpose) : 0;
 }
 
 /* A process has sent to a unix socket: its messages have the socket's address. */
@@ -226,6 +253,7 @@ static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 
 	if (a->mode == KP_WORK_THREAD)
 		return;
+	rests_no_more(a);
 	a->took_at = sk;
 	if (took_before(a, socket))
 		return;
@@ -279,6 +307,18 @@ static __always_inline bool has_data(struct sk_buff *skb, u64 network, u32 *head
 	return kread(skb, len) > transport - kread_ptr(skb, data) + (words >> 4) * 4;
 }
 
+/* A task sends a datagram by a socket without a peer: to a client, or it asks for one. */
+static __always_inline void datagram_leaves(struct account *a, u32 *header, u64 net)
+{
+	u32 ports = __builtin_bswap32(header[is_of4(header, IPPROTO_UDP) ? 5 : 10]);
+	u64 to = is_of4(header, IPPROTO_UDP) ? header[4] : mixed4(header + 6);
+
+	a->answers_to = datagram_way(net, to, ports & 0xffff, ports >> 16);
+	a->asks_by = datagram_way(net, ~to, ports >> 16, ports & 0xffff);
+	if (a->answers_to != a->known.took && client_of(a) && !(a->since & TELLS))
+		speaks(a, &writers, a->asks_by);
+}
+
 /* A task sends a packet of a socket's. */
 static __noinline int message_leaves(struct account *a, u64 skb)
 {
@@ -303,67 +343,8 @@ static __noinline int message_leaves(struct account *a, u64 skb)
 		return 0;
 	wrote(a, key);
 	wrote_by(a, sk);
-	return 0;
-}
-
-struct msghdr_of_user {
-	u64 name;
-	u64 rest[6];
-};
-
-/* The system call is over by which a task took a datagram of a socket that has no peer: the sender's address is where the task wanted it. */
-static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, long result)
-{
-	struct sockaddr_of_internet from = {};
-	struct ends e = { .datagrams = 1 };
-	struct speech *sender;
-	u64 at, key, talk;
-
-	if (!a || !regs)
-		return 0;
-	switch (system_call_of(regs)) {
-	case SYS_RECVFROM:
-		at = system_call_arg5(regs);
-		break;
-	case SYS_RECVMSG:
-		at = system_call_arg(regs, 1);
-		if (bpf_probe_read_user(&at, sizeof(at), (void *)at))
-			return 0;
-		break;
-	case SYS_RECVMMSG: /* the last; each has its length behind it */
-		at = system_call_arg(regs, 1) + (result - 1) * (sizeof(struct msghdr_of_user) + 8);
-		if (bpf_probe_read_user(&at, sizeof(at), (void *)at))
-			return 0;
-		break;
-	default:
-		return 0;
-	}
-	if (!at || bpf_probe_read_user(&from, sizeof(from), (void *)at))
-		return 0;
-	e.near_port = a->datagram_port;
-	e.far_port = __builtin_bswap16(from.port);
-	if (from.family == AF_INET) {
-		e.far = from.address4;
-		e.net = (e.far & 0xff) == 127 ? a->datagram_net : 0;
-	} else if (from.family != AF_INET6) {
-		return 0;
-	} else if (!from.address6[0] && !from.address6[1] && from.address6[2] == __builtin_bswap32(0xffff)) {
-		e.far = from.address6[3];
-		e.net = (e.far & 0xff) == 127 ? a->datagram_net : 0;
-	} else {
-		e.far = mixed4(from.address6);
-		e.net = is_loopback6(from.address6) ? a->datagram_net : 0;
-	}
-	key = as_receiver(&e);
-	if (took_before(a, key))
-		return 0;
-	talk = talk_now();
-	sender = bpf_map_lookup_elem(&writers, &key);
-	if (sender)
-		took_of(sender->who, role_of(&e));
-	else
-		took_remote(a, &e, a->datagram_socket, role_of(&e), true, 0, &from);
-	remember_taken(a, key, talk);
+	if (!kread((struct sock___ends *)sk, __sk_common.skc_dport))
+		datagram_leaves(a, header, net);
 	return 0;
 }
 

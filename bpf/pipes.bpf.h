@@ -6,7 +6,9 @@
 #ifndef KPAT_PIPES_H
 #define KPAT_PIPES_H
 
+#include "datagrams.bpf.h"
 #include "queues.bpf.h"
+#include "waits.bpf.h"
 
 #define MSG_COPY 040000 /* msgrcv(): it stays in the queue */
 
@@ -222,14 +224,24 @@ static __always_inline int call_begins(long call)
 		return 0;
 	case SYS_EPOLL_PWAIT:
 	case SYS_EPOLL_PWAIT2:
-	case SYS_PPOLL:
-	case SYS_PSELECT6:
 #ifdef SYS_EPOLL_WAIT /* newer processors have none of these */
 	case SYS_EPOLL_WAIT:
+#endif
+		a->by_number = wait_begins(a, BY_EPOLL);
+		return 0;
+#ifdef SYS_POLL
 	case SYS_POLL:
+		a->by_number = wait_begins(a, BY_POLL);
+		return 0;
 	case SYS_SELECT:
 #endif
-		a->by_number = state_is(bpf_get_current_pid_tgid() >> 32, HANDS) != 0;
+	case SYS_PPOLL:
+	case SYS_PSELECT6:
+		a->by_number = wait_begins(a, BY_SELECT);
+		return 0;
+	case SYS_NANOSLEEP:
+	case SYS_CLOCK_NANOSLEEP:
+		a->by_number = wait_begins(a, BY_SLEEP);
 		return 0;
 	case SYS_EXIT:
 		return a->handed ? thread_ends(a) : 0;
@@ -291,21 +303,25 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 		return pipe_taken(system_call_arg(regs, 0), result);
 	case SYS_ACCEPT:
 	case SYS_ACCEPT4:
+		turns_elsewhere(a);
 		return result > 0 ? accepted(system_call_arg(regs, 0), result) : 0;
 	case SYS_EPOLL_PWAIT:
 	case SYS_EPOLL_PWAIT2:
 #ifdef SYS_EPOLL_WAIT
 	case SYS_EPOLL_WAIT:
 #endif
-		return events_end(a, regs, result, BY_EPOLL);
+		return wait_ends(a, regs, result, BY_EPOLL);
 #ifdef SYS_POLL
 	case SYS_POLL:
-		return events_end(a, regs, result, BY_POLL);
+		return wait_ends(a, regs, result, BY_POLL);
 	case SYS_SELECT:
 #endif
 	case SYS_PPOLL:
 	case SYS_PSELECT6:
-		return events_end(a, regs, result, BY_SELECT);
+		return wait_ends(a, regs, result, BY_SELECT);
+	case SYS_NANOSLEEP:
+	case SYS_CLOCK_NANOSLEEP:
+		return wait_ends(a, regs, 0, BY_SLEEP);
 	case SYS_FUTEX:
 		return futex_ends(a, regs, result);
 	case SYS_READ:

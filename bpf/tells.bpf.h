@@ -14,6 +14,8 @@
 
 #include "running.bpf.h"
 
+#define SILENT_NS 200000 /* what a task has at most to do for a message before it takes it, or for a connection that is new */
+
 /* What the task did last that says something: struct handed. */
 enum { NOTHING, TOOK, TOOK_SEVERAL, TOOK_UNKNOWN, ANSWERED_ONE };
 
@@ -147,11 +149,12 @@ static __always_inline int takes_for(struct account *a, u64 client, u32 purpose,
 	put_task(a);
 	if (took(h) && h->client && h->client != client)
 		is_seen(h, &h->after);
-	woke = h->last == NOTHING && !h->client && !h->muddled; /* for this message */
+	woke = h->last == NOTHING && !h->client && !h->muddled && h->ns[0] < SILENT_NS; /* for this message */
 	alone = h->last == NOTHING || h->last == ANSWERED_ONE || (h->last == TOOK && h->client == client);
 	charge_parts(a, h->ns, woke ? client : h->client, (woke ? handed_as(purpose) : h->purpose) | (turns || h->turns ? UNSURE : 0));
 	h->began = a->last;
 	h->muddled = 0;
+	h->taken = 1;
 	h->client = client;
 	h->purpose = handed_as(purpose);
 	h->last = !client ? TOOK_UNKNOWN : alone ? TOOK : TOOK_SEVERAL;

@@ -89,7 +89,7 @@ static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
 		return 0;
 	stream = ((struct sock___receives *)sk)->sk_type == SOCK_STREAM;
 	if (stream && !bytes)
-		return 0;
+		return turns_elsewhere(a);
 	socket = cookie_of(sk);
 	if (use(a, socket, stream ? KP_USE_READ : KP_USE_TAKE, bytes) && of_internet((void *)sk)) {
 		connected((u64)sk, socket);
@@ -115,6 +115,8 @@ static __always_inline int wrote_to(struct sock *sk, int bytes)
 	} else if (a->handed || (state_is(bpf_get_current_pid_tgid() >> 32, SERVER) && a->victim != KP_OTHERS && a->mode != KP_WORK_THREAD)) {
 		handed_answers(a, (u64)sk);
 	}
+	rests_no_more(a);
+	a->answers_to = a->asks_by = 0;
 	if (is_unix((void *)sk)) {
 		sent(a, (u64)sk);
 		return 0;

@@ -94,6 +94,8 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_TEE 77
 #define SYS_EXIT 93
 #define SYS_FUTEX 98
+#define SYS_NANOSLEEP 101
+#define SYS_CLOCK_NANOSLEEP 115
 #define SYS_MQ_TIMEDSEND 182
 #define SYS_MQ_TIMEDRECEIVE 183
 #define SYS_MSGRCV 188

@@ -82,6 +82,7 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_READV 19
 #define SYS_WRITEV 20
 #define SYS_SELECT 23
+#define SYS_NANOSLEEP 35
 #define SYS_SENDFILE 40
 #define SYS_ACCEPT 43
 #define SYS_SENDTO 44
@@ -92,6 +93,7 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_MSGSND 69
 #define SYS_MSGRCV 70
 #define SYS_FUTEX 202
+#define SYS_CLOCK_NANOSLEEP 230
 #define SYS_EPOLL_WAIT 232
 #define SYS_MQ_TIMEDSEND 242
 #define SYS_MQ_TIMEDRECEIVE 243

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A server waits: by epoll, poll or select, or it sleeps. What it does since it took a client's message is for that one, until it takes another's. But who has answered, and waits, may do something of its own
+ * next: because a time is over, for a connection that is new or at its end. So from when a task is seen to do that, its answers tell for whom it works (tells.bpf.h), and what it does between two waits without taking
+ * a message or answering is its own.
+ *
+ * Rejected: that its answers tell from its first wait on. Each answer costs more, and most servers do hardly anything that nobody asked for.
+ */
+#ifndef KPAT_WAITS_H
+#define KPAT_WAITS_H
+
+#include "handing.bpf.h"
+
+enum { BY_EPOLL, BY_POLL, BY_SELECT, BY_SLEEP };
+/* Was it let wait? Else it may have been preempted there. */
+static __always_inline bool may_sleep(struct pt_regs *regs, u32 how)
+{
+	return how == BY_EPOLL ? (u32)system_call_arg4(regs) != 0 : how == BY_POLL ? (u32)system_call_arg(regs, 2) != 0 : true;
+}
+
+/* Does the task work for a client, and has written since it took the message? */
+static __always_inline bool has_answered(struct account *a)
+{
+	return a->serving && serves_client(a) && (a->since & (WROTE | TELLS)) == WROTE && a->mode != KP_WORK_THREAD && a->victim != KP_OTHERS;
+}
+
+static __noinline int works_silently(struct account *a)
+{
+	return begins_to_tell(a);
+}
+
+/* A task whose answers tell begins to wait: nothing is left of what it may have done for a client, so what it did since it waited last, if it neither took a message nor answered, is its own. */
+static __noinline int has_done_all(struct account *a, u32 how)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
+	struct handed *h;
+	u32 pid;
+
+	if (!a || how == BY_SLEEP || !may_sleep((struct pt_regs *)bpf_task_pt_regs(task), how))
+		return 0;
+	pid = a->pid;
+	h = bpf_map_lookup_elem(&handed_tasks, &pid);
+	if (!h || (h->last != NOTHING && h->last != ANSWERED_ONE))
+		return 0;
+	h->taken = 0;
+	return h->last == NOTHING && !h->client ? part_is_for(a, h, 0, 0) : 0;
+}
+
+/* A wait begins. False: its end does not matter. */
+static __always_inline bool wait_begins(struct account *a, u32 how)
+{
+	if (a->since & TELLS) {
+		has_done_all(a, how);
+		return true;
+	}
+	if (has_answered(a)) {
+		if (a->rests == a->pid && a->last - a->rested_at > SILENT_NS)
+			works_silently(a);
+		return true;
+	}
+	return how != BY_SLEEP && state_is(bpf_get_current_pid_tgid() >> 32, HANDS);
+}
+
+/* A task has waited: for so many events, or until a time was over. */
+static __noinline int wait_ends(struct account *a, struct pt_regs *regs, long events, u32 how)
+{
+	struct file___open *file;
+	struct handed *h;
+	u32 pid;
+
+	if (!a || !regs || a->mode == KP_WORK_THREAD || a->victim == KP_OTHERS)
+		return 0;
+	pid = a->pid;
+	if (a->called_by != pid && may_sleep(regs, how)) {
+		if (has_answered(a)) {
+			a->rests = pid;
+			a->rested_at = a->last;
+			if (events <= 0)
+				works_silently(a);
+		}
+		h = a->since & TELLS ? bpf_map_lookup_elem(&handed_tasks, &pid) : NULL;
+		if (h && (how != BY_SLEEP || h->last == ANSWERED_ONE || h->last == NOTHING))
+			slept(a, h);
+	}
+	if (how != BY_EPOLL || events <= 0 || !state_is(bpf_get_current_pid_tgid() >> 32, HANDS))
+		return 0;
+	file = file_of(system_call_arg(regs, 0));
+	return file ? rung(a, bell_of((u64)BPF_CORE_READ(file, private_data))) : 0;
+}
+
+#endif
