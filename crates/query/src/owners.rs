@@ -188,9 +188,9 @@ mod tests {
         owners.processes.insert(70, vec![(100, 0), (200, 1)]);
         owners.sockets.insert(5, 2);
         let mut threads = Threads::default();
+        threads.names.insert(70, vec![(100, "sh".into()), (160, "java".into())]);
         threads.processes.insert(71, vec![(50, 9), (150, 70)]);
         let of = |pid, at| owners.of_thread(&threads, pid, at);
-        threads.names.insert(70, vec![(100, "sh".into()), (160, "java".into())]);
         let called = |pid, at| threads.name_of_process(pid, at);
         assert_eq!(
             [called(70, 10), called(71, 155), called(71, 250), called(71, 60)],
