@@ -61,7 +61,7 @@ struct asked {
 	u64 since; /* boot time of the first one */
 	u32 times; /* how often it has asked more than it was answered */
 	u32 taken_by; /* the task that took the last one */
-	u32 told; /* so often it got something since it was answered last: after another's message was taken, */
+	u32 others; /* so often it got something since it was answered last: after another's message was taken, */
 	u32 more; /* and not */
 };
 
@@ -90,13 +90,13 @@ static __noinline int asks(u32 process, u64 client)
 	return 0;
 }
 
-#define OFTEN_TOLD 16
+#define LISTENS_FROM 16
 
 /*
  * A task writes to a client. It may have asked nothing that is not answered yet: then it gets more of an answer, or what others have said. Who gets something again and again, but hardly ever without another's message
- * before, is told what others said. `after`: another's message was taken.
+ * before, listens to what others say. `after`: another's message was taken.
  */
-enum { IS_ANSWERED, GETS_MORE, MAY_BE_TOLD, IS_TOLD };
+enum { IS_ANSWERED, GETS_MORE, MAY_LISTEN, LISTENS };
 static __always_inline u32 gets(u32 process, u64 client, bool after)
 {
 	u64 key = mixed(process, client);
@@ -104,7 +104,7 @@ static __always_inline u32 gets(u32 process, u64 client, bool after)
 
 	if (!at) {
 		bpf_map_update_elem(&asked, &key, &none, BPF_NOEXIST);
-		return after ? MAY_BE_TOLD : GETS_MORE;
+		return after ? MAY_LISTEN : GETS_MORE;
 	}
 	if (at->times)
 		return IS_ANSWERED;
@@ -112,7 +112,7 @@ static __always_inline u32 gets(u32 process, u64 client, bool after)
 		at->more++;
 		return GETS_MORE;
 	}
-	return ++at->told > OFTEN_TOLD && at->more * RARELY < at->told ? IS_TOLD : MAY_BE_TOLD;
+	return ++at->others > LISTENS_FROM && at->more * RARELY < at->others ? LISTENS : MAY_LISTEN;
 }
 
 /* A thread answers this client: nothing is left of what was asked. True: it was. */
@@ -345,7 +345,7 @@ static __always_inline void answers_parcel(struct account *a, struct handed *h, 
 		if (a->since & TELLS && at->taken_by != a->pid)
 			answers(bpf_get_current_pid_tgid() >> 32, ANSWERS_ANOTHERS);
 		at->times--;
-		at->told = at->more = 0;
+		at->others = at->more = 0;
 	}
 	key = h->bell;
 	b = key ? bpf_map_lookup_elem(&bells, &key) : NULL;

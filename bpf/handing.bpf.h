@@ -333,9 +333,9 @@ static __noinline int handed_answers(struct account *a, u64 sk)
 		says_for(a, h->speech, h->speech_is_unix ? ON_UNIX : 0, client, purpose);
 	if (tell && h->client != client) {
 		what = gets(bpf_get_current_pid_tgid() >> 32, client, h->taken);
-		if (what == IS_TOLD)
+		if (what == LISTENS)
 			return 0;
-		if (what == MAY_BE_TOLD)
+		if (what == MAY_LISTEN)
 			h->muddled = 1;
 	}
 	if (tell)

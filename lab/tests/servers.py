@@ -208,7 +208,7 @@ class Servers(profile.Recorded):
             (server, did, clients), p = self.profile(f"forward-{how}", load)
             self.charged(how, server, dict(zip(clients, did)), p, 200 * 500_000)
 
-    def test_who_is_told_what_others_said_asked_nothing(self):
+    def test_who_listens_to_others_asked_nothing(self):
         def load():
             port = random.randint(20_000, 30_000)
             server = self.start(None, "tell", profile.BURN_CPU, TELL, port)
