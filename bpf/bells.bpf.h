@@ -244,9 +244,7 @@ static __always_inline int slept(struct account *a, struct handed *h)
 
 	if (!a || !h)
 		return 0;
-	part_is_for(a, h, h->client, h->purpose);
-	h->client = 0;
-	h->last = NOTHING;
+	turns_away(a, h);
 	h->taken = 0;
 	h->speech = 0;
 	key = h->bell;

@@ -358,11 +358,8 @@ static __noinline int turns_elsewhere(struct account *a)
 		return 0;
 	pid = a->pid;
 	h = bpf_map_lookup_elem(&handed_tasks, &pid);
-	if (!h || (h->last != NOTHING && h->last != ANSWERED_ONE))
-		return 0;
-	part_is_for(a, h, h->client, h->purpose);
-	h->client = 0;
-	h->last = NOTHING;
+	if (h && owes_nothing(h))
+		turns_away(a, h);
 	return 0;
 }
 

@@ -129,6 +129,20 @@ static __always_inline bool took(struct handed *h)
 	return h->last == TOOK || h->last == TOOK_SEVERAL;
 }
 
+/* It owes no answer: it has taken nothing since its last one, or since it slept. */
+static __always_inline bool owes_nothing(struct handed *h)
+{
+	return h->last == NOTHING || h->last == ANSWERED_ONE;
+}
+
+/* What the task did until now is for whom it worked for last, and what it does next for nobody that is known. */
+static __always_inline void turns_away(struct account *a, struct handed *h)
+{
+	part_is_for(a, h, h->client, h->purpose);
+	h->client = 0;
+	h->last = NOTHING;
+}
+
 /*
  * A task whose answers tell takes a message of this client, or of a server for it. 0: of a server, and for whom is not known; `speech` is then what the task's process says there (known.bpf.h).
  * Inlined, as the ways of calls that lead here are as deep as the verifier lets them be.

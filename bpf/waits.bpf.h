@@ -12,6 +12,7 @@
 #include "handing.bpf.h"
 
 enum { BY_EPOLL, BY_POLL, BY_SELECT, BY_SLEEP };
+
 /* Was it let wait? Else it may have been preempted there. */
 static __always_inline bool may_sleep(struct pt_regs *regs, u32 how)
 {
@@ -40,7 +41,7 @@ static __noinline int has_done_all(struct account *a, u32 how)
 		return 0;
 	pid = a->pid;
 	h = bpf_map_lookup_elem(&handed_tasks, &pid);
-	if (!h || (h->last != NOTHING && h->last != ANSWERED_ONE))
+	if (!h || !owes_nothing(h))
 		return 0;
 	h->taken = 0;
 	return h->last == NOTHING && !h->client ? part_is_for(a, h, 0, 0) : 0;
@@ -79,7 +80,7 @@ static __noinline int wait_ends(struct account *a, struct pt_regs *regs, long ev
 				works_silently(a);
 		}
 		h = a->since & TELLS ? bpf_map_lookup_elem(&handed_tasks, &pid) : NULL;
-		if (h && (how != BY_SLEEP || h->last == ANSWERED_ONE || h->last == NOTHING))
+		if (h && (how != BY_SLEEP || owes_nothing(h)))
 			slept(a, h);
 	}
 	if (how != BY_EPOLL || events <= 0 || !state_is(bpf_get_current_pid_tgid() >> 32, HANDS))

@@ -125,7 +125,7 @@ class Loops(profile.Recorded):
             self.assertLess(sum(c["unsure_ns"] for c in got), 0.25 * sum(spent), "hardly anything is sure")
 
     def test_what_it_took_before_it_answered_anybody(self):
-        # All that it ever takes of a client is there when it first looks, so nothing was said before of what it is.
+        # All requests are there before the server reads the first: no earlier answer shows whether it works as it reads, or later.
         x, got, spent, besides = self.served("later", 127, 128, 1)
         for c, truth in zip(got, spent):
             self.assertLess(abs(c["ns"] - truth), 0.08 * truth + 0.6 * besides + 0.005e9 + self.stolen_ns + x["taken_ns"])

@@ -82,8 +82,7 @@ impl Owners {
     /// Of a thread at a time.
     fn of_thread(&self, threads: &Threads, pid: i32, at_ns: i64) -> Option<u32> {
         let process = threads.process(pid, at_ns);
-        let of_it = self.processes.get(&i64::from(process))?;
-        of_it.iter().rev().find(|l| l.0 <= at_ns).or(of_it.first()).map(|l| l.1)
+        at(self.processes.get(&i64::from(process)), at_ns).map(|l| l.1)
     }
 
     fn of_end(&self, threads: &Threads, end: &End, ends: &Ends, at_ns: i64) -> [Option<u32>; 2] {

@@ -5,8 +5,8 @@ use crate::render::duration;
 use kpat_query::handover::Asked;
 use kpat_query::{SlowWrite, Store};
 use kpat_store::tables::{
-    APP_EVENT, LINK_EVENT, PACKET, PROCESS, PROCESS_LABEL, ProcessLabelRow, ProcessRow, SOCKET, SYMBOL,
-    SocketRow, SymbolRow, WIFI_EVENT,
+    AppEventRow, LinkEventRow, PROCESS, PROCESS_LABEL, PacketRow, ProcessLabelRow, ProcessRow, SOCKET,
+    SYMBOL, SocketRow, SymbolRow, WifiEventRow,
 };
 use kpat_store::{Manifest, Row, Table, TableFile};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,15 +89,13 @@ pub fn names_of_processes() -> Vec<Named> {
     names.into_iter().map(|n| (n, String::new())).collect()
 }
 
-/// How many rows the table has.
-fn count(table: &Table) -> u64 {
-    let manifest = log().and_then(|dir| Manifest::read(&dir).ok());
-    manifest.iter().flat_map(|m| &m.tables).filter(|t| t.table == table.name).map(|t| t.rows).sum()
+fn count<R: Row>(store: &Store) -> u64 {
+    store.table::<R>().map_or(0, |table| table.rows())
 }
 
 /// The slowest first.
 pub fn writes() -> Vec<Named> {
-    let Some(store) = store().filter(|_| count(&APP_EVENT) <= MOST_ROWS) else { return Vec::new() };
+    let Some(store) = store().filter(|s| count::<AppEventRow>(s) <= MOST_ROWS) else { return Vec::new() };
     let Ok((slowest, ..)) = store.slow_writes(None, None, MOST_WRITES) else { return Vec::new() };
     let about =
         |w: &SlowWrite| format!("{} bytes, acknowledged after {}", w.bytes, duration(w.acked_after_ns));
@@ -123,7 +121,9 @@ pub fn users() -> Vec<Named> {
 
 pub fn handovers() -> Vec<Named> {
     let Some(store) = store() else { return Vec::new() };
-    if count(&WIFI_EVENT) + count(&LINK_EVENT) == 0 || count(&PACKET) > MOST_ROWS {
+    if count::<WifiEventRow>(&store) + count::<LinkEventRow>(&store) == 0
+        || count::<PacketRow>(&store) > MOST_ROWS
+    {
         return Vec::new();
     }
     let Ok(found) = store.handovers(&Asked::default(), &mut |_, _| true) else { return Vec::new() };

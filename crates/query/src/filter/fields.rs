@@ -24,8 +24,8 @@ pub(super) enum Get {
     Task(Task),
     /// Its name, or its process's.
     TaskName(Task),
-    /// Asks who wrote or read its bytes, besides the row.
-    NumberOfEnds(OfRow<i64>, fn(&BothEnds, &Ends) -> Two<i64>),
+    /// Asks who wrote or read its bytes, not the row.
+    NumberOfEnds(fn(&BothEnds, &Ends) -> Two<i64>),
 }
 
 #[derive(Clone, Copy)]
@@ -57,8 +57,6 @@ impl Get {
         matches!(self, Get::Task(_) | Get::TaskName(_) | Get::NumberOfEnds(..) | Get::Owner(_))
     }
 }
-
-pub(super) type OfRow<T> = fn(&Entry, &Names) -> Two<T>;
 
 /// A field of the language.
 pub struct Field {
@@ -188,14 +186,14 @@ fields! {
     "reader" Text "name of the process, or thread, that read its first byte" () Get::TaskName(Task::Reader);
     "reader.pid" Number "process, or thread, that read its first byte" () Get::Task(Task::Reader);
     "write" ["write_wait"] Duration "how long its first byte had waited since its write to TCP, when the packet was first seen" ()
-        Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.writer.and_then(|e| e.wait_ns)));
+        Get::NumberOfEnds(|b, _| one(b.writer.and_then(|e| e.wait_ns)));
     "read" ["read_wait"] Duration "time from when it was first seen until all of its bytes had been read" ()
-        Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.reader.and_then(|e| e.wait_ns)));
+        Get::NumberOfEnds(|b, _| one(b.reader.and_then(|e| e.wait_ns)));
     "acked" Duration "time from when it was first seen until all of its bytes were acknowledged; of a write since it was given to TCP" ()
-        Get::NumberOfEnds(|_, _| [None, None], |b, _| one(b.acked_ns));
+        Get::NumberOfEnds(|b, _| one(b.acked_ns));
     "qdisc" ["queue"] Duration "time between the device's queue and the driver" () Get::Queued;
     "socket" Number "socket that its bytes were written to or read from: the number in `kpat app`" ()
-        Get::NumberOfEnds(|_, _| [None, None], |b, ends| both(b, |e| ends.socket(e).map(|s| s.socket_id)));
+        Get::NumberOfEnds(|b, ends| both(b, |e| ends.socket(e).map(|s| s.socket_id)));
     "user" ["uid"] Text "user of such a thread or socket: name or number" ("pid", "last_ns") Get::Owner(Name::User);
     "cgroup" Text "cgroup of such a thread or socket: its path, or its identifier, the inode of its folder" ("pid", "last_ns")
         Get::Owner(Name::Cgroup);

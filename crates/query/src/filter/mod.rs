@@ -235,11 +235,9 @@ fn numbers(field: usize, about: &About<'_>, ranges: Vec<RangeInclusive<i64>>, no
                 holds(pids.flat_map(both).map(|n| n.map(i64::from)), none, &fits)
             })
         }
-        Get::NumberOfEnds(f, g) => {
+        Get::NumberOfEnds(f) => {
             let ends = Arc::clone(&about.ends);
-            Box::new(move |e, n| {
-                holds(f(e, n).into_iter().chain(ends.all_of(e.id).flat_map(|b| g(&b, &ends))), none, &fits)
-            })
+            Box::new(move |e, _| holds(ends.all_of(e.id).flat_map(|b| f(&b, &ends)), none, &fits))
         }
         Get::Queued => {
             let queued = Arc::clone(&about.queued);
