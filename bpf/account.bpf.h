@@ -208,7 +208,7 @@ struct {
 u64 file_round SEC(".data.round") = 1;
 
 __noinline int poll_is_over(u32 left);
-static __noinline int nothing_stays(struct account *a);
+__noinline int nothing_stays(struct account *a);
 
 static __always_inline struct account *this_account(void)
 {

@@ -67,6 +67,7 @@ static __noinline u32 leads_out(u64 turn)
  */
 __noinline int is_out_of_sight(u64 turn, u64 dev)
 {
+	ONLY_WHERE(guess_reuse);
 	struct where w;
 
 	return namespace_of(dev) != namespace_of(turn & ~TURN_FLAGS) && locate_device(dev, &w) && !place_wanted(&w);
@@ -200,6 +201,7 @@ static __always_inline struct ident_entry *again_by(u64 name, u64 ident, struct 
  */
 __noinline u64 known_again(u64 at, u64 ident, u32 what, u64 now)
 {
+	ONLY_WHERE(guess_reuse);
 	struct skb skb = skb_at(at);
 	struct ident_entry *s = again_by(name_of(ident, skb), ident, skb, what);
 	u64 reach;
@@ -254,6 +256,7 @@ static __always_inline void goes_on_in_copy(struct packet_entry *e, u64 now)
  */
 __noinline int goes_on_unseen(u64 at, u64 head)
 {
+	ONLY_WHERE(guess_reuse);
 	struct skb skb = skb_at(at);
 	struct kp_ring_ctl *ctl = ring_ctl();
 	u64 ident = identity_of(skb, head);

@@ -35,6 +35,7 @@ static __always_inline void keep_air(u64 skb, u64 head)
 /* What is protected only: else the headers inside say more. */
 __noinline int tell_air(u64 skb, u64 head, u64 id)
 {
+	ONLY_WHERE(air_watch);
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct air_entry *s = air_slot(head);
 	u64 now = bpf_ktime_get_boot_ns();

@@ -73,7 +73,7 @@ struct {
 	__type(value, struct asked);
 } asked SEC(".maps");
 
-static __noinline int asks(u32 process, u64 client)
+__noinline int asks(u32 process, u64 client)
 {
 	u64 key = mixed(process, client);
 	struct asked now = { .times = 1, .taken_by = (u32)current_pid_tgid() }, *at = bpf_map_lookup_elem(&asked, &key);
@@ -116,7 +116,7 @@ static __always_inline u32 gets(u32 process, u64 client, bool after)
 }
 
 /* A thread answers this client: nothing is left of what was asked. True: it was. */
-static __noinline bool asks_no_more(u32 process, u64 client)
+__noinline bool asks_no_more(u32 process, u64 client)
 {
 	u64 key = mixed(process, client);
 	struct asked *at = bpf_map_lookup_elem(&asked, &key);
@@ -149,7 +149,7 @@ static __always_inline bool in_turns(u32 process)
 
 /* `which`: a thread answers whom it serves, another who waits, or one whose message another thread took. True: it works for several in turns. */
 enum { ANSWERS_OWN, ANSWERS_OTHER, ANSWERS_ANOTHERS };
-static __noinline bool answers(u32 process, u32 which)
+__noinline bool answers(u32 process, u32 which)
 {
 	u64 key = mixed(process, ANSWERS);
 	struct asked none = {}, *n = bpf_map_lookup_elem(&asked, &key);
@@ -172,7 +172,7 @@ static __noinline bool answers(u32 process, u32 which)
 }
 
 /* A task is about to ring: its own work is kept here, and who hears it is handed work. */
-static __noinline int rings_at(struct account *a, u64 key)
+__noinline int rings_at(struct account *a, u64 key)
 {
 	struct bell *b, none = {};
 	struct parcel p = {};
@@ -300,7 +300,7 @@ static __always_inline int hears(struct account *a, u64 key)
 #define LOOKED_AT 4 /* parcels: threads that ring at the same time may overtake each other */
 
 /* Which parcel is it that the client is answered for? MISSING: none. `ask`: when it asked, 0: not known. Above: it is sure. */
-static __noinline u64 parcel_for(struct bell *b, u64 key, u64 client, u64 ask)
+__noinline u64 parcel_for(struct bell *b, u64 key, u64 client, u64 ask)
 {
 	u64 n, id, best = MISSING, fit = 0;
 	struct parcel *p;

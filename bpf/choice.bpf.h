@@ -98,6 +98,15 @@ struct {
 	__type(value, struct traits);
 } traits SEC(".maps");
 
+/* Without a branch, each of which an older verifier follows with all that come after it. */
+static __always_inline u64 is_zero(u64 v)
+{
+	u64 negative = -v;
+
+	asm volatile("" : "+r"(negative)); /* the compiler would make a comparison of it */
+	return ((v | negative) >> 63) ^ 1;
+}
+
 /* A function of its own, which the verifier walks through once and not once for each rule; 6.1's gives up else. */
 __noinline int fits(u32 number, u32 whose)
 {
@@ -112,7 +121,7 @@ __noinline int fits(u32 number, u32 whose)
 		t->fit += t->user == r->number;
 	else
 		for (u32 k = 0; k < CGROUPS_DEEP; k++)
-			t->fit += t->cgroups[k] == r->number;
+			t->fit += is_zero(t->cgroups[k] ^ r->number);
 	return !!t->fit;
 }
 

@@ -55,6 +55,16 @@ const volatile u64 flush_from_2 = 0, flush_bytes_2 = 0;
  */
 const volatile u64 clone_cookies[KP_MAX_CLONES] = {};
 
+/*
+ * First in a function that is only called where one of these is set. A verifier before 6.8 walks through each function of a program, called or not, and
+ * sees here at once that it is nothing.
+ */
+#define ONLY_WHERE(constant)      \
+	do {                      \
+		if (!(constant))  \
+			return 0; \
+	} while (0)
+
 /* Switched while running: 0 off, else KP_MODE_*. Function ids of tracepoints are in the same space. */
 u8 func_mode[KP_MAX_FUNCS] SEC(".data.modes");
 

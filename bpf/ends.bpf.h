@@ -260,7 +260,7 @@ static __always_inline u32 first_fragments_ports(u32 *header, u64 skb)
 }
 
 /* The socket of a datagram, or of its first fragment, by its addresses, else by the port to which it came. */
-static __noinline u64 socket_of_datagram(struct packet *p)
+__noinline u64 socket_of_datagram(struct packet *p)
 {
 	u64 key, *cookie;
 	u32 net, both;
@@ -281,7 +281,7 @@ static __noinline u64 socket_of_datagram(struct packet *p)
 }
 
 /* The socket of the connection that a packet is of, by its headers; 0: it is of none that is known. */
-static __noinline u64 socket_by_ends(struct packet *p)
+__noinline u64 socket_by_ends(struct packet *p)
 {
 	u64 key, *cookie;
 

@@ -212,6 +212,7 @@ static __always_inline u32 linear_from(struct skb skb, u64 start)
 /* `type_and_port`: the link type, and above it the destination port where the transport header is not written yet. */
 __noinline int filter_matches(u64 at, u64 head, u32 mac, u32 nh, u32 type_and_port)
 {
+	ONLY_WHERE(has_filter);
 	struct skb skb = skb_at(at);
 	bool link = link_header_valid(mac, nh, (u16)type_and_port);
 	u32 start = link ? mac : nh, end = skb_field(skb, tail), slot = current_context(), len;
@@ -309,18 +310,19 @@ __noinline int footprint(u64 at, u64 head, u64 id, u64 now)
 	struct sock *sk;
 	struct where w;
 
-	if (!ctl)
+	r = ctl ? ring_reserve(ctl, sizeof(*r)) : NULL;
+	if (!r)
 		return 0;
 	locate(skb, &w);
 	/* not headers_of(): the deepest way of calls ends here, and has no stack for one more */
 	if (only_driver_saw(h))
 		h.network = network_in_data(skb_data(skb) - head, mac, h.network, w.link_type);
 	nh = h.network;
-	proto = nh && nh != UNSET_HEADER ? ethertype(h, head) : 0;
 	wireless_link(skb, head, nh, &mac, &w.link_type);
-	r = ring_reserve(ctl, sizeof(*r));
-	if (!r)
-		return 0;
+	mac = anew(r->header, mac);
+	nh = h.network = anew(r->header, nh);
+	w.link_type = anew(r->header, w.link_type);
+	proto = nh && nh != UNSET_HEADER ? ethertype(h, head) : 0;
 	r->h.ts = now;
 	r->packet = id;
 	r->ifindex = w.ifindex;

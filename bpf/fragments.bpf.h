@@ -53,7 +53,7 @@ __noinline int fragments_follow(u32 whole)
 }
 
 /* A fragment whose datagram is not whole when another task runs: the first has ports, and those that follow are of the same datagram. */
-static __noinline u64 socket_of_fragment(struct account *a, struct packet *p)
+__noinline u64 socket_of_fragment(struct account *a, struct packet *p)
 {
 	u64 socket;
 

@@ -77,7 +77,7 @@ static __always_inline bool hands_on(struct account *a)
 }
 
 /* From now on; see struct handed. */
-static __noinline int is_handed(u32 pid, u64 at, u64 key, u64 woken_for)
+__noinline int is_handed(u32 pid, u64 at, u64 key, u64 woken_for)
 {
 	struct handed h = { .place = at, .key = key, .woken_for = woken_for, .began = bpf_ktime_get_boot_ns() };
 
@@ -159,7 +159,7 @@ static __noinline u64 charge_parts(struct account *a, u64 *ns, u64 client, u64 p
  * What is nobody's yet is this client's (0: nobody's), if either the task was woken for this one and has answered nobody before, or there is hardly any work here that is not answered.
  * Whether there is, few wakes do not tell: what is charged nevertheless is counted (the sum's bytes). Who answers, but was not seen to be woken, may as well write what nobody asked for.
  */
-static __noinline int handed_is_for(struct account *a, struct handed *h, u64 client, u32 purpose)
+__noinline int handed_is_for(struct account *a, struct handed *h, u64 client, u32 purpose)
 {
 	struct place *p;
 	u64 key, sum;
@@ -184,7 +184,7 @@ static __noinline int handed_is_for(struct account *a, struct handed *h, u64 cli
 }
 
 /* A task wakes who waits for work there, or rings there (bells.bpf.h). */
-static __noinline int wakes_at(struct account *a, u64 key)
+__noinline int wakes_at(struct account *a, u64 key)
 {
 	u32 process = bpf_get_current_pid_tgid() >> 32;
 	struct place *p = bpf_map_lookup_elem(&places, &key), none = {};

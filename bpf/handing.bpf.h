@@ -90,7 +90,7 @@ static __always_inline void waits_for_work(struct account *a, u64 key)
  * The task wakes a thread that waits there for a client: what it did was for that one, if it was woken for it, or the other has waited for most of that work. Else it may be a lock that the other
  * waits for, and the work goes on.
  */
-static __noinline int gives_back(struct account *a, u64 key)
+__noinline int gives_back(struct account *a, u64 key)
 {
 	struct waiter *w;
 	struct handed *h;
@@ -120,7 +120,7 @@ struct task_struct___joined {
 } __core;
 
 /* Who waits for a thread's end waits by a futex, too. */
-static __noinline int thread_ends(struct account *a)
+__noinline int thread_ends(struct account *a)
 {
 	struct task_struct___joined *task = (void *)bpf_get_current_task();
 
@@ -213,7 +213,7 @@ static __noinline int futex_ends(struct account *a, struct pt_regs *regs, long r
 }
 
 /* A task has heard a bell; of one that takes no messages itself that is where it waits for work. */
-static __noinline int rung(struct account *a, u64 key)
+__noinline int rung(struct account *a, u64 key)
 {
 	struct handed *h;
 	struct place *p;
@@ -349,7 +349,7 @@ static __noinline int handed_answers(struct account *a, u64 sk)
 }
 
 /* A task whose answers tell has answered, and turns to something of its own: a connection that is new, or at its end. */
-static __noinline int turns_elsewhere(struct account *a)
+__noinline int turns_elsewhere(struct account *a)
 {
 	struct handed *h;
 	u32 pid;

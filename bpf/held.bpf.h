@@ -20,7 +20,7 @@ static __always_inline bool is_wanted(struct account *a, u32 purpose, u64 socket
 }
 
 /* The sample that waits is of work for this. */
-static __noinline int release(struct account *a, u64 socket, u32 purpose, u32 drawn)
+__noinline int release(struct account *a, u64 socket, u32 purpose, u32 drawn)
 {
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct kp_sample *r;

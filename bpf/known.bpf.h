@@ -123,7 +123,7 @@ static __always_inline bool speaks(struct account *a, void *table, u64 key)
 /* For whom the task's process has written there last is known now. `where`: ON_UNIX, and whether it has written only NOW. */
 #define ON_UNIX 1
 #define NOW 2
-static __noinline int says_for(struct account *a, u64 key, u32 where, u64 client, u32 purpose)
+__noinline int says_for(struct account *a, u64 key, u32 where, u64 client, u32 purpose)
 {
 	struct speech now = { .client = client, .client_for = served_as(purpose) }, *before;
 

@@ -74,7 +74,7 @@ __noinline int took_of(u64 sender, u32 role)
 }
 
 /* A task works for this client, or for another: which one its answers tell. */
-static __noinline int tells_from_now(struct account *a, u64 client, u32 purpose)
+__noinline int tells_from_now(struct account *a, u64 client, u32 purpose)
 {
 	if (!a)
 		return 0;

@@ -21,6 +21,7 @@ static __always_inline bool of_chosen(struct skb skb, struct header_offsets h, c
  */
 __noinline u64 flow_goes_on(u64 at, u64 head, u64 was)
 {
+	ONLY_WHERE(by_process);
 	struct skb skb = skb_at(at);
 	u64 ident = identity_of(skb, head), key;
 	u32 slot = current_context();

@@ -9,7 +9,7 @@
  * A part of a softirq that receives nothing is over, a timer, a tasklet or all of it: it was for the socket of which it sent a packet (what was held back, paced,
  * or is sent again), else for nobody but the kernel.
  */
-static __noinline int part_is_over(struct account *a)
+__noinline int part_is_over(struct account *a)
 {
 	struct kp_work w = {};
 	u64 socket;

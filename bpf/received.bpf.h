@@ -34,7 +34,7 @@ static __always_inline void put_owner(struct account *a, struct owner *o, u64 sh
 }
 
 /* A packet's time, or its part of it, is kept with its owner's until the softirq is over; not where a process receives it itself, into whose end a softirq may come. */
-static __noinline int keep(struct account *a, u64 socket, u32 purpose, u64 ns, u32 bytes)
+__noinline int keep(struct account *a, u64 socket, u32 purpose, u64 ns, u32 bytes)
 {
 	struct owner mine = { .socket = socket, .purpose = purpose, .ns = ns, .packets = 1, .bytes = bytes };
 
@@ -67,7 +67,7 @@ static __noinline int keep(struct account *a, u64 socket, u32 purpose, u64 ns, u
 }
 
 /* Those whose a packet is, too, have their parts of its time; what is left is given back. `all`: it is nobody else's. */
-static __noinline u64 keep_alsos(struct account *a, struct packet *p, u32 all)
+__noinline u64 keep_alsos(struct account *a, struct packet *p, u32 all)
 {
 	u64 ns, each;
 	u32 alsos;
@@ -136,7 +136,7 @@ static __always_inline int packet_is_over(struct account *a, u32 at, u64 skb)
 }
 
 /* The softirq is over: what came before its first packet is shared among its packets. */
-static __noinline int share(struct account *a)
+__noinline int share(struct account *a)
 {
 	u64 head, each, left;
 	u32 lot;
@@ -289,7 +289,7 @@ static __always_inline void frame_is_over(struct account *a)
 }
 
 /* Another task comes to this CPU: whose time it was would not be known any more. */
-static __noinline int nothing_stays(struct account *a)
+__noinline int nothing_stays(struct account *a)
 {
 	if (!a || !at_hand(a))
 		return 0;
@@ -318,7 +318,7 @@ static __always_inline void comes(struct account *a, u64 skb)
 }
 
 /* The owner that was found is one of several. */
-static __noinline int one_of_several(struct account *a, struct packet *p, u64 socket, u32 purpose)
+__noinline int one_of_several(struct account *a, struct packet *p, u64 socket, u32 purpose)
 {
 	u32 n;
 

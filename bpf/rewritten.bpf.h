@@ -20,6 +20,7 @@ static __always_inline bool others_a_moment_ago(u64 ident, u64 name, u64 id, u64
 /* `turn` and `id` of the packet that was in this buffer, `ident`: what the headers in it say now. */
 __noinline int was_rewritten(u64 at, u64 turn, u64 id, u64 ident, u64 now)
 {
+	ONLY_WHERE(guess_reuse);
 	struct skb skb = skb_at(at);
 	struct net_device *from = (struct net_device *)(turn & ~TURN_FLAGS);
 	u64 dev = skb_dev(skb) & ~TURN_FLAGS;

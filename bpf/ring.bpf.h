@@ -65,6 +65,16 @@ static __always_inline u32 new_moment(struct kp_ring_ctl *ctl)
 }
 
 /*
+ * A value by way of memory that is still to be written: the verifier, which goes on by each way on which different values were found, forgets there which it
+ * was. It reads a program many times else (four tries of ring_try() are four ways), and that is most of the time that a recording takes to begin.
+ */
+static __always_inline u16 anew(void *memory, u16 value)
+{
+	*(volatile u16 *)memory = value;
+	return *(volatile u16 *)memory;
+}
+
+/*
  * Space for a record of `bytes` (a multiple of KP_SLOT), NULL when full. An interrupt between the load and the
  * exchange makes the exchange fail; four interrupts in a row at the same place count as a full ring.
  */

@@ -30,7 +30,7 @@ static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
 }
 
 /* What the task that runs did since it was last asked. */
-static __noinline int put_task(struct account *a)
+__noinline int put_task(struct account *a)
 {
 	if (!a)
 		return 0;
@@ -88,7 +88,7 @@ static __always_inline void runs(struct account *a, struct task_struct *task)
 }
 
 /* A switch was not seen. */
-static __noinline int catch_up(struct account *a)
+__noinline int catch_up(struct account *a)
 {
 	if (!a)
 		return 0;

@@ -15,6 +15,7 @@
 
 __noinline int tell_stamp(u64 skb, u64 head, u64 id, u64 now)
 {
+	ONLY_WHERE(stamp_watch);
 	struct skb_shared_info *shinfo = (struct skb_shared_info *)(head + kread((struct sk_buff *)skb, end));
 	struct kp_ring_ctl *ctl = ring_ctl();
 	struct kp_event *r;

@@ -29,7 +29,7 @@ struct {
 /* Sums of sockets' uses that found no room. */
 u64 unplaced_uses SEC(".data.unplaced") = 0;
 
-static __noinline int to_table(struct account *a, struct kp_work_key *k, struct kp_work *w)
+__noinline int to_table(struct account *a, struct kp_work_key *k, struct kp_work *w)
 {
 	struct kp_work_key key;
 	struct kp_work *sum, more;
@@ -135,7 +135,7 @@ static __always_inline int flush_use(struct use_sum *s)
 }
 
 /* The first use of a socket, of others than those that were kept last. */
-static __noinline int new_use(struct account *a, u64 socket, u32 how)
+__noinline int new_use(struct account *a, u64 socket, u32 how)
 {
 	struct use_sum *s;
 
@@ -174,7 +174,7 @@ __noinline int flush_one(u32 i)
 }
 
 /* What was kept goes to the tables. */
-static __noinline int flush_sums(struct account *a)
+__noinline int flush_sums(struct account *a)
 {
 	if (!a)
 		return 0;
@@ -199,7 +199,7 @@ static __always_inline u32 of_softirq(struct account *a)
 }
 
 /* The block request at hand is done with: the time since the one before, or since the interrupt or softirq began, goes to who asked for it. */
-static __noinline int put_block(struct account *a)
+__noinline int put_block(struct account *a)
 {
 	struct kp_work w = { .packets = 1 };
 	bool hard;

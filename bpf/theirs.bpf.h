@@ -91,6 +91,7 @@ static __noinline u32 end_chosen(struct flow *f, u32 netns)
 /* Before it is asked whether a packet is theirs: is the socket that it has? A function of its own, not called by that one: the deepest way of calls has no stack for it. */
 __noinline int know_sender(u64 sk)
 {
+	ONLY_WHERE(by_process);
 	u32 slot = current_context();
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &slot);
 
@@ -102,6 +103,7 @@ __noinline int know_sender(u64 sk)
 /* `network`: where the network header is in what the filter saw; `netns`: where the packet is. */
 __noinline int theirs(u32 network, u32 netns)
 {
+	ONLY_WHERE(by_process);
 	u32 slot = current_context();
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &slot);
 	struct flow *f;

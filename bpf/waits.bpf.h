@@ -25,13 +25,13 @@ static __always_inline bool has_answered(struct account *a)
 	return a->serving && serves_client(a) && (a->since & (WROTE | TELLS)) == WROTE && a->mode != KP_WORK_THREAD && a->victim != KP_OTHERS;
 }
 
-static __noinline int works_silently(struct account *a)
+__noinline int works_silently(struct account *a)
 {
 	return begins_to_tell(a);
 }
 
 /* A task whose answers tell begins to wait: nothing is left of what it may have done for a client, so what it did since it waited last, if it neither took a message nor answered, is its own. */
-static __noinline int has_done_all(struct account *a, u32 how)
+__noinline int has_done_all(struct account *a, u32 how)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
 	struct handed *h;

@@ -5,17 +5,21 @@
 
 #include "tasks.bpf.h"
 
-static __always_inline void tell_gap(struct kp_ring_ctl *ctl)
+__noinline int tell_gap(void)
 {
-	u64 lost = ctl->unlogged, since = ctl->unlogged_since;
-	struct kp_gap *r = ring_try(ctl, sizeof(*r)); /* else later: nothing is lost by that */
+	struct kp_ring_ctl *ctl = ring_ctl();
+	struct kp_gap *r = ctl ? ring_try(ctl, sizeof(*r)) : NULL; /* else later: nothing is lost by that */
+	u64 lost, since;
 
 	if (!r)
-		return;
+		return 0;
+	lost = ctl->unlogged;
+	since = ctl->unlogged_since;
 	__sync_fetch_and_add(&ctl->unlogged, -lost);
 	r->since = since;
 	r->until = bpf_ktime_get_boot_ns();
 	commit_word(r, KP_GAP | (sizeof(*r) / KP_SLOT) << 8 | lost << 32);
+	return 0;
 }
 
 /* Who writes records here and now: asked once in a run. */
@@ -35,7 +39,7 @@ static __always_inline struct writer who_writes(void)
 	if (w.ctx == 0)
 		w.pid = current_pid(w.ctl, current_pid_tgid(), 0);
 	if (w.ctl->unlogged)
-		tell_gap(w.ctl);
+		tell_gap();
 	return w;
 }
 
