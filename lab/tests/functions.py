@@ -1,6 +1,6 @@
 """The table of kernel functions (crates/model/src/functions.txt) against the BTF of the lab's kernels, which is read from their files: what the
 table says is on a kernel is there, and what it says is not is not. So a function that was renamed, moved to a module or inlined is named
-here. The same for the enums by which drops of subsystems get names (crates/probe/src/reasons.rs)."""
+here. The same for the enums by which drops of subsystems get names (crates/probe/src/reasons.rs), and each reason of the core has a sentence."""
 import fnmatch
 import unittest
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kpatlab import btf, cache, kernel
 
 TABLE = cache.REPO / "crates/model/src/functions.txt"
+DROPS, DROP = cache.REPO / "crates/model/src/drop_reasons.txt", "SKB_DROP_REASON_"
 SUBSYSTEM_SHIFT = 16
 # Subsystem to the module that has its reasons, where it is one of Debian's.
 IN_MODULES = {"MAC80211_UNUSABLE": "mac80211", "MAC80211_MONITOR": "mac80211", "OPENVSWITCH": "openvswitch"}
@@ -63,6 +64,10 @@ class FunctionsOfKernels(unittest.TestCase):
     def reasons(self, names: btf.Names):
         """Each subsystem that a drop's reason may be of has an enum called so, with members that are its."""
         self.assertIn("SKB_DROP_REASON_NO_SOCKET", names.vmlinux.enum("skb_drop_reason"))
+        explained = {name for line in DROPS.read_text().splitlines() if line[:1] not in ("", "#") for name in line.split(" | ")[0].split(",")}
+        given = {name.removeprefix(DROP) for name in names.vmlinux.enum("skb_drop_reason") if name.startswith(DROP)} - {"MAX", "SUBSYS_MASK"}
+        self.assertGreater(len(given), 60)
+        self.assertEqual(given - explained, set(), "reasons without a word of what they mean")
         subsystems = names.vmlinux.enum("skb_drop_reason_subsys")
         self.assertEqual(bool(subsystems), names.series != "6.1", "they came with 6.4")
         for subsystem, number in subsystems.items():

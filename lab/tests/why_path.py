@@ -10,10 +10,12 @@ from kpatlab.topology import wait_for
 from tests.place import begun, lost, own, probed, sh
 
 SERVER, RATE_MBIT, BURST = "10.96.9.2", 10, 5000
-BULK, ASK, PACED, SILENT, THINK, GRAM, PIECES, LATE = range(8201, 8209)
+BULK, ASK, PACED, SILENT, THINK, GRAM, PIECES, LATE, LARGE = range(8201, 8210)
 SECONDS, MANY, BYTES, PACE, THINK_MS, SILENT_MS = 1.5, 8, 20_000, 250_000, 120, 900
 # An answer comes in so many pieces, as long as this apart; who reads late takes as long over each.
 PIECE, PIECE_MS = 500, 120
+# What the router's device takes, and what comes through it whole.
+SMALL_MTU, SMALL = 700, 300
 # Reads all, answers where asked, and says when what it was asked had been read.
 SERVE = f"""
 import json, socket, sys, time
@@ -27,6 +29,15 @@ if port == {GRAM}:
     sys.exit()
 s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(("{SERVER}", port)); s.listen(); print("ready", flush=True)
 c, _ = s.accept(); n, came = 0, []
+if port == {LARGE}:
+    c.settimeout(0.3)
+    try:
+        while True:
+            try: n += len(c.recv(1 << 18))
+            except TimeoutError:
+                if kind == "speaks": c.send(b".")
+    except OSError: print(json.dumps([n, came]), flush=True)
+    sys.exit()
 while True:
     d = c.recv(1 << 18)
     if not d: break
@@ -54,13 +65,18 @@ elif port == {SILENT}:
         s.send(bytes(50)); times.append(now())
         try: s.recv(9)
         except OSError: times.append(now())
+elif port == {LARGE}:
+    s.sendall(bytes({SMALL})); time.sleep(0.1); s.sendall(bytes({BYTES})); time.sleep({2 * SECONDS})
+    info = s.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 232)  # include/uapi/linux/tcp.h
+    times = [int.from_bytes(info[at:at + size], sys.byteorder) for at, size in ((16, 4), (100, 4), (120, 8))]
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))
 elif port in ({PIECES}, {LATE}):
     s.sendall(bytes({BYTES}))
     for n in range({MANY}): time.sleep({PIECE_MS} / 1e3 if port == {LATE} else 0); s.recv({PIECE}, socket.MSG_WAITALL); times.append(now())
 else:
     for n in range({MANY}):
         times.append(now()); s.sendall(bytes({BYTES})); s.recv(9); time.sleep({THINK_MS} / 1e3 if port == {THINK} else 0.03)
-if port not in ({GRAM}, {SILENT}): s.shutdown(socket.SHUT_WR); s.recv(9)
+if port not in ({GRAM}, {SILENT}, {LARGE}): s.shutdown(socket.SHUT_WR); s.recv(9)
 s.close()
 print(json.dumps([sent, times]))
 """
@@ -89,7 +105,7 @@ class WhyPath(unittest.TestCase):
 
     def recorded(self, port: int, kind="reads") -> tuple[dict, list, list]:
         """Answer of `kpat why`; what the client and the server printed."""
-        kbl, ready, self.out = self.dir / f"{port}.kbl", self.dir / f"{port}-ready", self.dir / f"{port}.kpat"
+        kbl, ready, self.out = self.dir / f"{port}-{kind}.kbl", self.dir / f"{port}-{kind}-ready", self.dir / f"{port}-{kind}.kpat"
         netns = [word for ns in (self.client, self.router, self.server) for word in ("--netns", ns)]
         argv = [play.kpat_path(), "record", "-p", "path,app", *probed(), *netns, "--no-cost", "-o", str(kbl), "--ready-file", str(ready)]
         record = begun(self, f"record-{port}", argv, lambda p: ready.exists())
@@ -153,6 +169,26 @@ class WhyPath(unittest.TestCase):
         self.assertAlmostEqual(why["turns"]["silent_ns"] / waited[0], 1, delta=0.1)
         self.assertAlmostEqual(why["turns"]["silent_after_ns"] / waited[1], 1, delta=0.1)
         self.assertIn("in which nothing came", self.text)
+
+    def test_a_path_that_takes_no_large_packets_and_does_not_say_so(self):
+        """A router's link is narrower than the others, and its ICMP is dropped. Truth: the sender's TCP_INFO. While the peer speaks and while it is silent, when
+        the path might as well be broken; and where the ICMP comes, nothing is too large."""
+        sh("ip", "-n", self.router, "link", "set", "rs0", "mtu", SMALL_MTU)
+        rules = "table ip t { chain o { type filter hook output priority 0; meta l4proto icmp drop; }; }"
+        sh("ip", "netns", "exec", self.router, "nft", rules)
+        for kind in ("speaks", "silent"):
+            why, (_, (mss, again, acked)), (came, _) = self.recorded(LARGE, kind)
+            found = why["too_large"]
+            self.assertEqual((acked, came), (SMALL + 1, SMALL), "the path was not as it was meant to be")  # the SYN has a number, too
+            self.assertEqual((why["first"], found["bytes"], found["acked_bytes"], found["heard"]), ("loss", mss, SMALL, kind == "speaks"))
+            # It sends more than the oldest again: the last, as a probe (RFC 8985, section 7).
+            self.assertLessEqual(3, found["times"])
+            self.assertLessEqual(found["times"], again)
+            self.assertIn("as where the path's MTU is smaller", self.text)
+        sh("ip", "netns", "exec", self.router, "nft", "delete table ip t")
+        why, (_, (mss, _, acked)), (came, _) = self.recorded(LARGE, "comes")
+        self.assertEqual((acked, came, why["too_large"]), (SMALL + BYTES + 1, SMALL + BYTES, None))
+        self.assertLess(mss, SMALL_MTU)
 
     def test_whose_turn_it_is(self):
         """Seen from the end that answers, the time between is that of the end that asks; nothing lay unread."""

@@ -133,10 +133,11 @@ impl Integrated {
         }
     }
 
-    /// `name pid`, or the number alone.
+    /// `name pid`, or the number alone; of a thread that is not its process's first, `name pid/thread`, as perf writes it.
     pub fn process_name(&self, pid: i32, at_ns: i64) -> String {
         match self.process(pid, at_ns) {
-            Some(process) => format!("{} {pid}", clean(&process.comm)),
+            Some(p) if p.tgid == pid => format!("{} {pid}", clean(&p.comm)),
+            Some(p) => format!("{} {}/{pid}", clean(&p.comm), p.tgid),
             None if pid == 0 => "idle".to_owned(),
             None => pid.to_string(),
         }

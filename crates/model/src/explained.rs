@@ -1,18 +1,19 @@
-//! Sentences about well-known kernel functions and tracepoints: what they do with a packet, and what makes them slow.
+//! Sentences about well-known kernel functions and tracepoints: what they do with a packet, and what makes them slow; and about drop reasons.
 
 use crate::functions::glob;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 const TEXT: &str = include_str!("explained.txt");
+const DROPS: &str = include_str!("drop_reasons.txt");
 
-/// What is known of a function beyond what was recorded of it.
+/// What is known of a function, or of a drop reason, beyond what was recorded of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explained {
     /// Where it is, in the kernel's tree; of several that share a row, the first one's. Empty: each in its own file.
     pub source: &'static str,
     pub does: &'static str,
-    /// What its own time goes into; of a tracepoint, what passing it means.
+    /// What its own time goes into; of a tracepoint, what passing it means; of a drop reason, what tells more.
     pub slow: &'static str,
 }
 
@@ -21,20 +22,30 @@ struct Table {
     patterns: Vec<(&'static str, Explained)>,
 }
 
-static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let mut table = Table { by_name: HashMap::new(), patterns: Vec::new() };
-    for (name, explained) in rows() {
-        if name.contains(['*', '?']) {
-            table.patterns.push((name, explained));
-        } else {
-            table.by_name.insert(name, explained);
-        }
-    }
-    table
-});
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of(TEXT));
+static DROP_REASONS: LazyLock<Table> = LazyLock::new(|| Table::of(DROPS));
 
-fn rows() -> impl Iterator<Item = (&'static str, Explained)> {
-    let lines = TEXT.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+impl Table {
+    fn of(text: &'static str) -> Table {
+        let mut table = Table { by_name: HashMap::new(), patterns: Vec::new() };
+        for (name, explained) in rows(text) {
+            if name.contains(['*', '?']) {
+                table.patterns.push((name, explained));
+            } else {
+                table.by_name.insert(name, explained);
+            }
+        }
+        table
+    }
+
+    fn get(&self, name: &str) -> Option<Explained> {
+        let fits = || self.patterns.iter().find(|(pattern, _)| glob(pattern, name)).map(|(_, e)| *e);
+        self.by_name.get(name).copied().or_else(fits)
+    }
+}
+
+fn rows(text: &'static str) -> impl Iterator<Item = (&'static str, Explained)> {
+    let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
     lines.filter_map(row).flat_map(|(names, explained)| names.split(',').map(move |name| (name, explained)))
 }
 
@@ -49,9 +60,12 @@ fn row(line: &'static str) -> Option<(&'static str, Explained)> {
 
 /// By name as in kallsyms, with or without a compiler's suffix; a tracepoint as `group:name`.
 pub fn explained(name: &str) -> Option<Explained> {
-    let name = name.split('.').next().unwrap_or(name);
-    let fits = || TABLE.patterns.iter().find(|(pattern, _)| glob(pattern, name)).map(|(_, e)| *e);
-    TABLE.by_name.get(name).copied().or_else(fits)
+    TABLE.get(name.split('.').next().unwrap_or(name))
+}
+
+/// By name as the logs have it: without `SKB_DROP_REASON_`.
+pub fn drop_reason(name: &str) -> Option<Explained> {
+    DROP_REASONS.get(name)
 }
 
 #[cfg(test)]
@@ -67,12 +81,49 @@ mod tests {
             assert!(row(line).is_some(), "{line}");
         }
         let mut seen = HashSet::new();
-        for (name, e) in rows() {
+        for (name, e) in rows(TEXT) {
             assert!(seen.insert(name), "{name} twice");
             let known = name.contains('*') || functions::known(name).next().is_some();
             assert!(known, "{name} is in no row of functions.txt");
             assert!(e.does.ends_with('.') && e.slow.ends_with('.'), "{name}: not a sentence");
         }
+    }
+
+    /// The page with the drop reasons, as the table has them. `UPDATE_DOCS=1` writes it.
+    #[test]
+    fn the_page_lists_the_drop_reasons() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/drop-reasons.md");
+        let have = std::fs::read_to_string(&path).unwrap();
+        let (head, _) = have.split_once("\n## ").unwrap();
+        let mut want = head.to_owned();
+        for line in DROPS.lines().skip_while(|l| !l.is_empty()).filter(|l| !l.is_empty()) {
+            if let Some(title) = line.strip_prefix("# ") {
+                want += &format!(
+                    "\n## {title}\n\n| reason | the packet | what tells more |\n| --- | --- | --- |\n"
+                );
+                continue;
+            }
+            let (names, e) = row(line).unwrap_or_else(|| panic!("not three fields: {line}"));
+            assert!(e.does.ends_with('.') && e.slow.ends_with('.'), "not a sentence: {line}");
+            let names: Vec<String> = names.split(',').map(|n| format!("`{n}`")).collect();
+            let source = if e.source.is_empty() { String::new() } else { format!("; {}", e.source) };
+            want += &format!(
+                "| {} | {} | {}{source} |\n",
+                names.join(", "),
+                e.does,
+                e.slow.trim_end_matches('.')
+            );
+        }
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &want).unwrap();
+        }
+        assert!(
+            std::fs::read_to_string(&path).unwrap() == want,
+            "docs/drop-reasons.md: UPDATE_DOCS=1 writes it"
+        );
+        let mut seen = HashSet::new();
+        assert_eq!(rows(DROPS).find(|(name, _)| !seen.insert(*name)), None, "a reason stands twice");
+        assert_eq!(drop_reason("RX_DROP_U_MIC_FAIL").unwrap().source, "net/mac80211/rx.c");
     }
 
     #[test]

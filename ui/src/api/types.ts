@@ -313,6 +313,9 @@ export interface Packet {
   losses: Loss[];
   crossings: Crossing[];
   process: Process | null;
+  // What its drop reason means, and what tells more.
+  drop_means: string | null;
+  drop_look_at: string | null;
   // Who wrote its bytes, and who read them; as far as the log has applications.
   ends: PacketEnd[];
 }
@@ -477,7 +480,9 @@ export interface Crossing {
 }
 
 export interface Process {
+  // The thread's.
   pid: number;
+  tgid: number;
   comm: string;
 }
 

@@ -56,6 +56,7 @@ pub fn value(log: &Integrated, d: &PacketDetail, carried: Option<&Carried>, no_c
             "child_id": l.child_id,
             "inferred": l.inferred.is_some(),
         })).collect::<Vec<_>>(),
+        "drop_explained": d.drop_explained().map(|e| json!({"means": e.does, "look_at": e.slow, "source": e.source})),
         "losses": d.losses.iter().map(|l| json!({
             "cause": LossCause::from_number(l.cause).map(LossCause::name),
             "cpu": l.cpu,

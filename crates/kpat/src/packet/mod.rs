@@ -363,6 +363,10 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
         }
     }
     pairs.line("verdict", fate);
+    if let Some(e) = d.drop_explained() {
+        pairs.add("that is", e.does);
+        pairs.add("look at", e.slow);
+    }
     let mut counts = vec![plural(p.calls.unsigned_abs().into(), "call")];
     if p.points > 0 {
         counts.push(plural(p.points.unsigned_abs().into(), "tracepoint"));

@@ -9,12 +9,12 @@ use kpat_store::tables::{DeviceRow, SocketRow};
 use serde_json::{Map, Value, json};
 
 fn end(of: &OfDevice, s: &SocketRow) -> Value {
-    let log = &of.log;
+    let process = s.pid.and_then(|p| of.log.process(p, s.last_ns));
     json!({
         "device": if of.name.is_empty() { None } else { Some(&of.name) },
         "socket_id": s.socket_id, "local_addr": s.local_addr, "local_port": s.local_port, "peer_addr": s.peer_addr,
-        "peer_port": s.peer_port, "pid": s.pid,
-        "process": s.pid.and_then(|p| log.process(p, s.last_ns)).map(|p| p.comm.clone()),
+        "peer_port": s.peer_port, "pid": s.pid, "tgid": process.map(|p| p.tgid),
+        "process": process.map(|p| p.comm.clone()),
     })
 }
 
@@ -106,7 +106,7 @@ pub fn value(logs: &[OfDevice], w: &Why) -> Value {
         "start_boot_ns": log.start_ns(), "from_ns": w.from_ns, "to_ns": w.to_ns, "whole_ns": w.whole_ns(),
         "stages": rows, "writes": w.writes(), "left_out": w.left_out, "ends": ends, "write_bytes": spread(&w.write_bytes),
         "took_ns": spread(&w.took_ns), "slowest": w.slowest.iter().map(line).collect::<Vec<_>>(), "asked": w.asked.as_ref().map(line), "peers": w.peers,
-        "pauses": w.pauses, "answered": w.answered, "tcp_states": w.states, "repairs_ns": w.repairs_ns, "sent_again": w.again, "turns": turns(w),
+        "pauses": w.pauses, "answered": w.answered, "tcp_states": w.states, "repairs_ns": w.repairs_ns, "sent_again": w.again, "too_large": w.too_large.map(|t| json!({"bytes": t.bytes, "times": t.times, "acked_bytes": t.acked_bytes, "heard": t.heard})), "turns": turns(w),
         "syns_again": w.syns_again, "refused": w.refused, "connected": w.connected, "unwritten_bytes": w.unwritten_bytes, "opening": opening(logs, w), "error": w.sender.error.map(app::errno),
         "ending": ending(&w.ending), "until_answer": w.until_answer,
         "waited": w.waited.as_ref().map(|w| json!({"packet_id": w.packet, "ns": w.ns, "of_ns": w.of_ns, "device": w.device.as_ref().map(|d| &d.name), "netns": w.device.as_ref().map(|d| d.netns), "ifindex": w.device.as_ref().map(|d| d.ifindex)})),

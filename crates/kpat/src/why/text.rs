@@ -4,8 +4,11 @@ use crate::listing::Listing;
 use crate::open::OfDevice;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
+use kpat_model::explained::drop_reason;
 use kpat_query::app;
-use kpat_query::why::{ByStage, Drops, End, Meanwhile, Opener, PathQueue, Stage, Sum, Until, Waited, Why};
+use kpat_query::why::{
+    ByStage, Drops, End, Meanwhile, Opener, PathQueue, Stage, Sum, TooLarge, Until, Waited, Why,
+};
 use kpat_store::tables::{DeviceRow, SocketRow};
 
 /// More stages of one write than a line needs.
@@ -96,6 +99,9 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
     }
     for (n, d) in w.drops.iter().take(MOST_DROPS).enumerate() {
         notes.add(if n == 0 { "dropped" } else { "" }, dropped(logs, d));
+        if let Some(e) = drop_reason(&d.reason) {
+            notes.line("", Line::of(e.does, Style::Faint));
+        }
     }
     let what = match w.is_of_datagrams() {
         true => "its calls, and how long it waited for answers",
@@ -164,7 +170,8 @@ fn more(logs: &[OfDevice], w: &Why, first: &Sum) -> Vec<String> {
             } else {
                 String::new()
             };
-            Some(format!("{} sent again{repairs}", plural(w.again, "segment")))
+            let again = format!("{} sent again{repairs}", plural(w.again, "segment"));
+            return [again].into_iter().chain(w.too_large.map(too_large)).collect();
         }
         Stage::Application => Some(plural(w.pauses, "pause")),
         Stage::PeerApplication if !w.is_of_datagrams() && w.answering_ns > 0 => {
@@ -185,6 +192,20 @@ fn more(logs: &[OfDevice], w: &Why, first: &Sum) -> Vec<String> {
         _ => None,
     };
     one.into_iter().collect()
+}
+
+/// What a path looks like that takes no large packets and does not say so.
+fn too_large(t: TooLarge) -> String {
+    let acked = match t.acked_bytes {
+        0 => "none that had data was acknowledged".to_owned(),
+        n => format!("none of more than {} was acknowledged", bytes(n as u64)),
+    };
+    let heard = if t.heard { "" } else { ", but nothing at all was heard from the peer then" };
+    format!(
+        "one of {} was sent again {}, {acked}: as where the path's MTU is smaller and its ICMP is lost{heard}",
+        bytes(t.bytes as u64),
+        plural(t.times, "time")
+    )
 }
 
 /// Where the time between driver and device went, in the packet that had most of it.

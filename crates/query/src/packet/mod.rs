@@ -8,6 +8,7 @@ mod programs;
 mod tree;
 
 use crate::codes::call_flag;
+use kpat_model::explained::{Explained, drop_reason};
 use kpat_store::tables::*;
 pub(crate) use tree::same_context;
 
@@ -150,4 +151,11 @@ pub struct PacketDetail {
     pub programs: Vec<EventOfPacket>,
     /// Losses whose interval overlaps the packet's life: calls may be missing.
     pub losses: Vec<LossRow>,
+}
+
+impl PacketDetail {
+    /// What its drop reason means, and where to look.
+    pub fn drop_explained(&self) -> Option<Explained> {
+        drop_reason(self.drop_reason.as_deref()?)
+    }
 }

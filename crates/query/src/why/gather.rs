@@ -1,6 +1,7 @@
 //! One pass over what the log has of both ends: the writes with the way of their last bytes, and what held the sender back when.
 
 use super::answer::Answers;
+use super::large::Sizes;
 use super::path::Stays;
 use super::queue::Queue;
 use crate::abreast::Progress;
@@ -124,6 +125,7 @@ pub(super) struct Gathered {
     pub given_bytes: i64,
     pub again: u64,
     pub syns_again: u64,
+    pub sizes: Sizes,
     pub fq_paces: bool,
     /// Of some writes only the end of the call is known.
     pub begins_unknown: bool,
@@ -322,6 +324,7 @@ pub(super) fn gather(
                 let end = e.offset.map(|o| o + e.size_bytes).filter(|_| e.size_bytes > 0);
                 if own {
                     calls.pass(what, e, out);
+                    out.sizes.pass(what, e);
                     match (what, end) {
                         // Into the queue of a further device.
                         (Crossing::ToDevice, Some(end)) if given_on(e) => {

@@ -12,6 +12,7 @@ mod answer;
 mod datagrams;
 mod drops;
 mod gather;
+mod large;
 mod line;
 mod meanwhile;
 mod neighbour;
@@ -33,6 +34,7 @@ use crate::store::Store;
 pub use drops::Drops;
 use gather::Elsewhere;
 use kpat_store::tables::{PacketRow, SocketRow};
+pub use large::TooLarge;
 pub use meanwhile::Meanwhile;
 pub use opening::{Opener, Opening};
 pub use packets::Waited;
@@ -307,6 +309,7 @@ pub struct Why {
     /// Segments sent again, and how many of them before it was connected.
     pub again: u64,
     pub syns_again: u64,
+    pub too_large: Option<TooLarge>,
     /// What became of its SYNs; empty where the log has no packets, or where it was connected at once.
     pub opening: Opening,
     /// A reset answered its SYN.

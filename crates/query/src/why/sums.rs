@@ -135,6 +135,7 @@ pub(super) fn sums_of(
         repairs_ns: repairs.map(|h| within(h.from_ns, h.to_ns)).sum(),
         again: g.again,
         syns_again: g.syns_again,
+        too_large: g.sizes.too_large(&g.heard),
         opening: Opening::default(),
         refused: g.writes.is_empty() && g.reset_ns.is_some() && !g.connected,
         connected: g.connected,

@@ -78,6 +78,9 @@ answers! {
         losses: Vec<Loss>,
         crossings: Vec<Crossing>,
         process: Option<Process>,
+        /// What its drop reason means, and what tells more.
+        drop_means: Option<String>,
+        drop_look_at: Option<String>,
         /// Who wrote its bytes, and who read them; as far as the log has applications.
         ends: Vec<PacketEnd>,
     }
@@ -226,7 +229,9 @@ answers! {
         shift_ns: Ns,
     }
     Process {
+        /// The thread's.
         pid: i32,
+        tgid: i32,
         comm: String,
     }
     /// /api/phases/packets?where=&from=&count=

@@ -71,7 +71,9 @@ pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {
         lineage: lineage(log, &detail),
         losses: losses(log, &detail.losses),
         crossings: crossings(log, id)?,
-        process: detail.process.as_ref().map(|p| Process { pid: p.pid, comm: p.comm.clone() }),
+        process: detail.process.as_ref().map(|p| Process { pid: p.pid, tgid: p.tgid, comm: p.comm.clone() }),
+        drop_means: detail.drop_explained().map(|e| e.does.to_owned()),
+        drop_look_at: detail.drop_explained().map(|e| e.slow.to_owned()),
         ends: ends(log, &detail)?,
     })
 }

@@ -15,7 +15,7 @@ import { Answer, Empty, NoPackets } from "../../widgets/states.tsx";
 import type { View } from "../view.ts";
 import { Calls } from "./calls.tsx";
 import { FramePane } from "./frame.tsx";
-import { Crossings, Ends, Headers, LineageGraph, PhaseParts, Wire } from "./parts.tsx";
+import { Crossings, Drop, Ends, Headers, LineageGraph, PhaseParts, Wire } from "./parts.tsx";
 import { shownAt } from "./shown.ts";
 import { Timeline, timelineHeight } from "./timeline.tsx";
 import { neighbours, whole, type Neighbour } from "./whole.ts";
@@ -43,7 +43,7 @@ function Head({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
             <div><dt>calls</dt><dd>{r.calls}</dd></div>
           </>
         )}
-        {packet.process && <div><dt>process</dt><dd>{seen(packet.process.comm)} {packet.process.pid}</dd></div>}
+        {packet.process && <div><dt>process</dt><dd>{seen(packet.process.comm)} {packet.process.tgid !== packet.process.pid && `${packet.process.tgid}/`}{packet.process.pid}</dd></div>}
       </dl>
       {dock && (
         <>
@@ -102,6 +102,7 @@ function Body({ packet, dock }: { packet: Packet; dock: boolean }): JSX.Element 
           }
           second={
             <div class="sections" tabIndex={0} role="region" aria-label="Facts of the packet">
+              <Drop packet={packet} />
               <Ends packet={packet} />
               <Wire packet={packet} />
               <Headers packet={packet} />

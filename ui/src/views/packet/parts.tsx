@@ -107,6 +107,17 @@ export function Wire({ packet }: { packet: Packet }): JSX.Element {
   );
 }
 
+/** What its drop reason means, and where to look. */
+export function Drop({ packet }: { packet: Packet }): JSX.Element | null {
+  if (!packet.drop_means) return null;
+  return (
+    <Section title="Dropped" aside={packet.row.drop ?? undefined}>
+      <p class="pad">{packet.drop_means}</p>
+      <p class="pad muted">{packet.drop_look_at}</p>
+    </Section>
+  );
+}
+
 /** Who wrote its bytes and who read them. */
 export function Ends({ packet }: { packet: Packet }): JSX.Element | null {
   if (!packet.ends.length) return null;
