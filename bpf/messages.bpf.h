@@ -44,7 +44,7 @@ __noinline int took_of(u64 sender, u32 role)
 
 	if (!a || !other)
 		return 0;
-	rests_no_more(a);
+	rests_until_now(a);
 	me = own_number(a);
 	if (other == me)
 		return 0;
@@ -253,7 +253,7 @@ static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 
 	if (a->mode == KP_WORK_THREAD)
 		return;
-	rests_no_more(a);
+	rests_until_now(a);
 	a->took_at = sk;
 	if (took_before(a, socket))
 		return;
