@@ -171,7 +171,8 @@ struct account {
 	u32 rests; /* the task that has answered and waited since (waits.bpf.h), */
 	u64 rested_at; /* until then; while another one runs: how long it has run since */
 	u64 answers_to; /* the datagram that the task that runs sent last, by a socket without a peer: the key of what comes from there, */
-	u64 asks_by; /* and of what is asked there (datagrams.bpf.h) */
+	u64 asks_by; /* of what is asked there (datagrams.bpf.h), */
+	u64 answers_as; /* and in which role it is sent */
 	u64 took_at; /* the socket at which the task that runs took a message last, since it was switched to; 0: at none */
 	struct owner owner[OWNERS];
 	struct sum sum[SUMS];
