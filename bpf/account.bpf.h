@@ -168,7 +168,7 @@ struct account {
 	u32 preempted; /* the task whose softirq waits until it runs again, with the packets at hand */
 	u32 preempted_in; /* that frame */
 	u32 first_ran; /* for this event of the task that runs, and the second one is still to come (pairs.bpf.h); 0: none */
-	u32 rests; /* the task that has answered and waited since (waits.bpf.h), */
+	u32 rests; /* the task that has answered and waited since (rests.bpf.h), */
 	u64 rested_at; /* until then; while another one runs: how long it has run since */
 	u64 answers_to; /* the datagram that the task that runs sent last, by a socket without a peer: the key of what comes from there, */
 	u64 asks_by; /* of what is asked there (datagrams.bpf.h), */

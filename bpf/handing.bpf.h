@@ -358,15 +358,21 @@ static __noinline int handed_answers(struct account *a, u64 sk)
 	return 0;
 }
 
-/* A task whose answers tell has answered, and turns to something of its own: a connection that is new, or at its end. */
+/* A task has answered, and turns to something of its own: a connection that is new, or at its end. */
 static __noinline int turns_elsewhere(struct account *a)
 {
 	struct handed *h;
 	u32 pid;
 
-	if (!a || !(a->since & TELLS))
+	if (!a || !a->since)
 		return 0;
 	pid = a->pid;
+	if (has_answered(a)) {
+		a->rests = pid;
+		a->rested_at = a->last;
+	}
+	if (!(a->since & TELLS))
+		return 0;
 	h = bpf_map_lookup_elem(&handed_tasks, &pid);
 	if (h && owes_nothing(h))
 		turns_away(a, h);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A server that has answered and waited (waits.bpf.h): what it does before it takes the next message is hardly more than that takes, or it is of its own.
+ * A server that has answered, and has waited since (waits.bpf.h) or has a connection that is new or at its end: what it does before it takes the next message is hardly more than that takes, or it is of its own.
  */
 #ifndef KPAT_RESTS_H
 #define KPAT_RESTS_H

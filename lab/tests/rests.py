@@ -73,6 +73,29 @@ for i in range(30):
     time.sleep(0.01)
 signal.pause()
 """
+# Serves a connection after the other; works 2 ms of its own for each when it is new, before it takes the request.
+RECEIVES = """
+import os, signal, socket, sys, time
+spent = [0] * 4
+def burn(whose, ms):
+    began = time.thread_time_ns()
+    while time.thread_time_ns() < began + ms * 1e6: pass
+    spent[whose] += time.thread_time_ns() - began
+s = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("ready", os.getpid(), flush=True)
+for _ in range(3 * 40):
+    c, _ = s.accept()
+    burn(3, 2)
+    which = int(c.recv(1)); burn(which, 1 << which); c.sendall(b"y"); c.close()
+print("did", *spent, flush=True)
+signal.pause()
+"""
+ASK_RECEIVES = """
+import signal, socket, sys
+for _ in range(40):
+    c = socket.create_connection(("127.0.0.1", int(sys.argv[1]))); c.sendall(sys.argv[2].encode()); c.recv(1); c.close()
+signal.pause()
+"""
 # argv: a port, how. It takes all datagrams that are there by one call, and answers each when its work is done (`each`), or all when all of it is (`last`).
 BATCH = """
 import ctypes, os, signal, socket, sys, time
@@ -142,6 +165,22 @@ class Rests(profile.Recorded):
             # The first time it does something of its own it is not known yet: 4 ms, or twice that if it was somewhere else meanwhile.
             self.assertLess(got.get(a, 0), 1.1 * served + 0.02e9, how)
             self.assertLess(got.get(b, 0), 0.02e9, how)
+
+    def test_a_connection_that_is_new_is_no_work_for_the_last_one(self):
+        def load():
+            port = random.randint(20_000, 30_000)
+            server = self.start(None, "receives", profile.BURN_CPU, RECEIVES, port)
+            pid, = self.text_of(server, "ready")
+            clients = [self.start(None, f"ask-receives-{i}", profile.SEND_CPU, ASK_RECEIVES, port, i) for i in range(3)]
+            return pid, self.text_of(server, "did"), [c.p.pid for c in clients]
+
+        (server, (*spent, itself), clients), p = self.profile("receives", load)
+        for client, ns in zip(clients, spent):
+            got = sum(c["ns"] for c in p["clients"] if (c["server"], c["client"]) == (server, client))
+            print(f"rests: new ones: {ns / 1e9:.4f} s, charged {got / 1e9:.4f} s, of its own {itself / 1e9:.4f} s", file=sys.stderr, flush=True)
+            self.assertGreater(got, 0.9 * ns - 0.005e9 - self.stolen_ns)
+            # Calls, and what it did until it was known: a third of its own would be 0.08 s.
+            self.assertLess(got, 1.1 * ns + 0.02e9 + 40 * 300_000)
 
     def test_datagrams_that_come_together_are_each_their_senders(self):
         for how, ahead in (("each", 1), ("each", 4), ("last", 4)):
