@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A server waits: by epoll, poll or select, or it sleeps. What it does since it took a client's message is for that one, until it takes another's. But who has answered, and waits, may do something of its own
+ * A server waits: by epoll, poll or select, asleep, or in another call that lasts until there is something for it. What it does since it took a client's message is for that one, until it takes another's. But who has answered, and waits, may do something of its own
  * next: because a time is over, for a connection that is new or at its end. So from when a task is seen to do that, its answers tell for whom it works (tells.bpf.h), and what it does between two waits without taking
  * a message or answering is its own.
  *
