@@ -57,7 +57,7 @@ __noinline int datagram_of(u64 at)
 #define MOST_DATAGRAMS 64 /* that are looked at of those which a call took; the last ones */
 
 /* A task took several by one call; each has its length behind it. */
-static __noinline int datagrams_taken(u64 first, u32 taken)
+static __always_inline int datagrams_taken(u64 first, u32 taken)
 {
 	u64 at, names = first + (taken > MOST_DATAGRAMS ? taken - MOST_DATAGRAMS : 0) * (sizeof(struct msghdr_of_user) + 8);
 	u32 known = 0;
