@@ -46,8 +46,9 @@ for _ in range(times):
     burn(1)
     if how == "new": d.recv(1, socket.MSG_WAITALL); d.sendall(b"y")
     if how in ("silent", "new"): d.close()
+signal.setitimer(signal.ITIMER_REAL, 0)
 print("did", *spent, flush=True)
-signal.pause()
+while True: signal.pause()
 """
 HOWS = ("timed", "signalled", "suspended", "sleeps", "notified", "told", "children", "silent", "new")
 ASK = """
@@ -162,9 +163,9 @@ class Rests(profile.Recorded):
             got = {c["client"]: c["ns"] for c in p["clients"] if c["server"] == server}
             print(f"rests: {how}: {itself / 1e9:.4f} s of its own, {served / 1e9:.4f} s for A, charged {got.get(a, 0) / 1e9:.4f} s, and B {got.get(b, 0) / 1e9:.4f} s", file=sys.stderr, flush=True)
             self.assertGreater(got.get(a, 0), 0.9 * served - self.stolen_ns, how)
-            # The first time it does something of its own it is not known yet: 4 ms, or twice that if it was somewhere else meanwhile.
-            self.assertLess(got.get(a, 0), 1.1 * served + 0.02e9, how)
-            self.assertLess(got.get(b, 0), 0.02e9, how)
+            # The first time it does something of its own it is not known yet: 4 ms, and again as often as it need not wait, or another ran meanwhile, as on a busy machine.
+            self.assertLess(got.get(a, 0), 1.1 * served + 0.005e9 + itself / 2, how)
+            self.assertLess(got.get(b, 0), 0.005e9 + itself / 2, how)
 
     def test_a_connection_that_is_new_is_no_work_for_the_last_one(self):
         def load():
@@ -179,8 +180,8 @@ class Rests(profile.Recorded):
             got = sum(c["ns"] for c in p["clients"] if (c["server"], c["client"]) == (server, client))
             print(f"rests: new ones: {ns / 1e9:.4f} s, charged {got / 1e9:.4f} s, of its own {itself / 1e9:.4f} s", file=sys.stderr, flush=True)
             self.assertGreater(got, 0.9 * ns - 0.005e9 - self.stolen_ns)
-            # Calls, and what it did until it was known: a third of its own would be 0.08 s.
-            self.assertLess(got, 1.1 * ns + 0.02e9 + 40 * 300_000)
+            # Calls, and what it did until it was known, and what a virtual machine's host took: a third of its own would be 0.08 s.
+            self.assertLess(got, 1.1 * ns + 0.02e9 + 40 * 300_000 + self.stolen_ns)
 
     def test_datagrams_that_come_together_are_each_their_senders(self):
         for how, ahead in (("each", 1), ("each", 4), ("last", 4)):
