@@ -168,10 +168,11 @@ struct account {
 	u32 preempted; /* the task whose softirq waits until it runs again, with the packets at hand */
 	u32 preempted_in; /* that frame */
 	u32 first_ran; /* for this event of the task that runs, and the second one is still to come (pairs.bpf.h); 0: none */
-	u32 rests; /* the task that has answered and waited since (waits.bpf.h), */
-	u64 rested_at; /* until then */
+	u32 rests; /* the task that has answered and waited since (rests.bpf.h), */
+	u64 rested_at; /* until then; while another one runs: how long it has run since */
 	u64 answers_to; /* the datagram that the task that runs sent last, by a socket without a peer: the key of what comes from there, */
-	u64 asks_by; /* and of what is asked there (datagrams.bpf.h) */
+	u64 asks_by; /* of what is asked there (datagrams.bpf.h), */
+	u64 answers_as; /* and in which role it is sent */
 	u64 took_at; /* the socket at which the task that runs took a message last, since it was switched to; 0: at none */
 	struct owner owner[OWNERS];
 	struct sum sum[SUMS];
@@ -208,6 +209,7 @@ struct {
 u64 file_round SEC(".data.round") = 1;
 
 __noinline int poll_is_over(u32 left);
+static __noinline int sleeps(struct account *a, struct task_struct *task);
 __noinline int nothing_stays(struct account *a);
 
 static __always_inline struct account *this_account(void)

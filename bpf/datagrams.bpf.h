@@ -13,35 +13,17 @@ struct msghdr_of_user {
 	u64 rest[6];
 };
 
-/* The system call is over by which a task took a datagram of a socket that has no peer: the sender's address is where the task wanted it. */
-static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, long result)
+/* The task that runs took a datagram whose sender's address is there. Not static, as it is called in a loop. */
+__noinline int datagram_of(u64 at)
 {
+	struct account *a = this_account();
 	struct sockaddr_of_internet from = {};
 	struct ends e = { .datagrams = 1 };
 	struct speech *sender, *own;
-	u64 at, key, talk, by;
+	u64 key, talk, by;
 	bool answer;
 
-	if (!a || !regs)
-		return 0;
-	switch (system_call_of(regs)) {
-	case SYS_RECVFROM:
-		at = system_call_arg5(regs);
-		break;
-	case SYS_RECVMSG:
-		at = system_call_arg(regs, 1);
-		if (bpf_probe_read_user(&at, sizeof(at), (void *)at))
-			return 0;
-		break;
-	case SYS_RECVMMSG: /* the last; each has its length behind it */
-		at = system_call_arg(regs, 1) + (result - 1) * (sizeof(struct msghdr_of_user) + 8);
-		if (bpf_probe_read_user(&at, sizeof(at), (void *)at))
-			return 0;
-		break;
-	default:
-		return 0;
-	}
-	if (!at || bpf_probe_read_user(&from, sizeof(from), (void *)at))
+	if (!a || bpf_probe_read_user(&from, sizeof(from), (void *)at))
 		return 0;
 	e.near_port = a->datagram_port;
 	e.far_port = __builtin_bswap16(from.port);
@@ -70,6 +52,52 @@ static __noinline int datagram_taken(struct account *a, struct pt_regs *regs, lo
 	if (!answer || !goes_on(a, own, by, false))
 		remember_taken(a, key, talk);
 	return 0;
+}
+
+#define MOST_DATAGRAMS 64 /* that are looked at of those which a call took; the last ones */
+
+/* A task took several by one call; each has its length behind it. */
+static __always_inline int datagrams_taken(u64 first, u32 taken)
+{
+	u64 at, names = first + (taken > MOST_DATAGRAMS ? taken - MOST_DATAGRAMS : 0) * (sizeof(struct msghdr_of_user) + 8);
+	u32 known = 0;
+
+	for (u32 i = 0; i < MOST_DATAGRAMS; i++) {
+		if (i >= taken)
+			break;
+		if (bpf_probe_read_user(&at, sizeof(at), (void *)names + i * (sizeof(struct msghdr_of_user) + 8)) || !at)
+			break;
+		datagram_of(at);
+		known = 1;
+	}
+	return known;
+}
+
+/* The system call is over by which a task took datagrams of a socket that has no peer: the sender's address is where the task wanted it. False: it did not. */
+static __noinline int datagram_taken(struct pt_regs *regs, long result)
+{
+	u64 at;
+
+	if (!regs)
+		return 0;
+	switch (system_call_of(regs)) {
+	case SYS_RECVFROM:
+		at = system_call_arg5(regs);
+		break;
+	case SYS_RECVMSG:
+		at = system_call_arg(regs, 1);
+		if (bpf_probe_read_user(&at, sizeof(at), (void *)at))
+			return 0;
+		break;
+	case SYS_RECVMMSG:
+		return datagrams_taken(system_call_arg(regs, 1), result);
+	default:
+		return 0;
+	}
+	if (!at)
+		return 0;
+	datagram_of(at);
+	return 1;
 }
 
 #endif

@@ -244,16 +244,26 @@ static __noinline u64 client_at(struct account *a, u64 sk, u32 *purpose)
 	struct ends e;
 	u64 key, me, *known;
 	bool is_unix_one;
+	u32 role;
 
 	if (!a || !purpose)
 		return 0;
 	*purpose = KP_FOR_HANDED;
 	is_unix_one = kread((struct sock___profile *)sk, __sk_common.skc_family) == AF_UNIX;
 	if (is_unix_one) {
-		key = number_of((u64)BPF_CORE_READ((struct unix_sock___bound *)sk, peer));
+		key = (u64)BPF_CORE_READ((struct unix_sock___bound *)sk, peer);
+		role = role_at_unix(sk, key);
+		key = number_of(key);
 		other = bpf_map_lookup_elem(&senders, &key);
 	} else {
-		key = ends_of((void *)sk, &e) ? as_receiver(&e) : e.datagrams ? a->answers_to : 0;
+		role = NOT_KNOWN;
+		if (ends_of((void *)sk, &e)) {
+			key = as_receiver(&e);
+			role = role_of(&e);
+		} else {
+			key = e.datagrams ? a->answers_to : 0;
+			role = a->answers_as;
+		}
 		if (!key)
 			return 0;
 		other = bpf_map_lookup_elem(&writers, &key);
@@ -267,7 +277,7 @@ static __noinline u64 client_at(struct account *a, u64 sk, u32 *purpose)
 	key = other->who >> 32;
 	if (key == me)
 		return 0;
-	key = me < key ? me << 32 | key : key << 32 | me;
+	key = dialog_key(me, key, role);
 	known = bpf_map_lookup_elem(&dialogs, &key);
 	return known && (u32)*known == (u32)(other->who >> 32) ? (u32)other->who : 0;
 }
@@ -348,15 +358,21 @@ static __noinline int handed_answers(struct account *a, u64 sk)
 	return 0;
 }
 
-/* A task whose answers tell has answered, and turns to something of its own: a connection that is new, or at its end. */
+/* A task has answered, and turns to something of its own: a connection that is new, or at its end. */
 __noinline int turns_elsewhere(struct account *a)
 {
 	struct handed *h;
 	u32 pid;
 
-	if (!a || !(a->since & TELLS))
+	if (!a || !a->since)
 		return 0;
 	pid = a->pid;
+	if (has_answered(a)) {
+		a->rests = pid;
+		a->rested_at = a->last;
+	}
+	if (!(a->since & TELLS))
+		return 0;
 	h = bpf_map_lookup_elem(&handed_tasks, &pid);
 	if (h && owes_nothing(h))
 		turns_away(a, h);

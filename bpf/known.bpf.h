@@ -6,6 +6,7 @@
 #include "behalf.bpf.h"
 #include "ends.bpf.h"
 #include "bells.bpf.h"
+#include "rests.bpf.h"
 
 /* Who wrote last, and for which client of its own: it goes on for that one when it takes the answer. */
 struct speech {

@@ -23,7 +23,9 @@
 
 #define AF_UNIX 1
 
-/* Of two processes that send each other messages, the smaller number above: which is the client, and whether it took an answer. */
+/*
+ * Of two processes that send each other messages: which is the client, and whether it took an answer. Where the ends say it, each may be the other's client, by ends of its own: services that ask each other.
+ */
 #define ANSWERED (1ULL << 32)
 TALK_OF(dialogs, u64);
 
@@ -31,6 +33,13 @@ TALK_OF(dialogs, u64);
 OWNERS_OF(listening, 4096);
 
 #define FIRST_EPHEMERAL 32768
+
+static __always_inline u64 dialog_key(u64 me, u64 other, u32 role)
+{
+	if (role == NOT_KNOWN)
+		return me < other ? me << 32 | other : other << 32 | me;
+	return mixed(role == IS_CLIENT ? me << 32 | other : other << 32 | me, 1);
+}
 
 /*
  * A task took a message, in this role. Not static, as others here that are called in several places: the verifier walks through such a function once, and 7.2's
@@ -44,11 +53,11 @@ __noinline int took_of(u64 sender, u32 role)
 
 	if (!a || !other)
 		return 0;
-	rests_no_more(a);
+	rests_until_now(a);
 	me = own_number(a);
 	if (other == me)
 		return 0;
-	pair = me < other ? me << 32 | other : other << 32 | me;
+	pair = dialog_key(me, other, role);
 	dialog = bpf_map_lookup_elem(&dialogs, &pair);
 	if (!dialog) {
 		first = role == IS_CLIENT ? me : other;
@@ -178,15 +187,21 @@ static __always_inline void listens(u64 sk)
 	talk_changes();
 }
 
+/* Somebody may have listened once on what is a client's port now: then the ports' numbers say it. */
+static __always_inline u32 role_by_ports(u64 near, u64 far)
+{
+	bool here = bpf_map_lookup_elem(&listening, &near), there = bpf_map_lookup_elem(&listening, &far);
+
+	if (here != there)
+		return here ? IS_SERVER : IS_CLIENT;
+	if ((near < FIRST_EPHEMERAL) == (far < FIRST_EPHEMERAL))
+		return NOT_KNOWN;
+	return near < FIRST_EPHEMERAL ? IS_SERVER : IS_CLIENT;
+}
+
 static __always_inline u32 role_of(struct ends *e)
 {
-	if (bpf_map_lookup_elem(&listening, &e->near_port))
-		return IS_SERVER;
-	if (bpf_map_lookup_elem(&listening, &e->far_port))
-		return IS_CLIENT;
-	if ((e->near_port < FIRST_EPHEMERAL) == (e->far_port < FIRST_EPHEMERAL))
-		return NOT_KNOWN;
-	return e->near_port < FIRST_EPHEMERAL ? IS_SERVER : IS_CLIENT;
+	return role_by_ports(e->near_port, e->far_port);
 }
 
 struct unix_sock___bound {
@@ -199,12 +214,19 @@ struct unix_sock___bound {
 
 #define SOCK_STREAM 1
 
-/* What an accepted unix socket sends is a server's: it has the name that the server listens on. */
-static __always_inline u32 role_by_sender(u64 sk)
+static __always_inline bool has_name(u64 sk)
 {
-	struct unix_sock___bound *u = (void *)sk;
+	return sk && BPF_CORE_READ((struct unix_sock___bound *)sk, addr);
+}
 
-	return BPF_CORE_READ(u, sk.sk_type) == SOCK_STREAM && BPF_CORE_READ(u, addr) ? IS_CLIENT : NOT_KNOWN;
+/* An accepted unix socket has the name that the server listens on. `own`: the socket of who takes what `other` sent; 0: not known. */
+static __always_inline u32 role_at_unix(u64 own, u64 other)
+{
+	bool here = has_name(own), there = has_name(other);
+
+	if (here == there || BPF_CORE_READ((struct unix_sock___bound *)other, sk.sk_type) != SOCK_STREAM)
+		return NOT_KNOWN;
+	return here ? IS_SERVER : IS_CLIENT;
 }
 
 /* A task took a message that this unix socket sent; `own`: by this one, 0: that is not known. */
@@ -216,7 +238,7 @@ static __noinline int took_of_unix(struct account *a, u64 from, u64 own)
 	if (!a || !sender)
 		return 0;
 	a->took_at = own;
-	if (!took_of(sender->who, role_by_sender(from)))
+	if (!took_of(sender->who, role_at_unix(own, from)))
 		return 0;
 	number = number_of(own);
 	return goes_on(a, bpf_map_lookup_elem(&senders, &number), number, true);
@@ -253,7 +275,7 @@ static __always_inline void took_of_peer(struct account *a, u64 sk, u64 socket)
 
 	if (a->mode == KP_WORK_THREAD)
 		return;
-	rests_no_more(a);
+	rests_until_now(a);
 	a->took_at = sk;
 	if (took_before(a, socket))
 		return;
@@ -314,6 +336,7 @@ static __always_inline void datagram_leaves(struct account *a, u32 *header, u64 
 	u64 to = is_of4(header, IPPROTO_UDP) ? header[4] : mixed4(header + 6);
 
 	a->answers_to = datagram_way(net, to, ports & 0xffff, ports >> 16);
+	a->answers_as = role_by_ports(ports >> 16, ports & 0xffff);
 	a->asks_by = datagram_way(net, ~to, ports >> 16, ports & 0xffff);
 	if (a->answers_to != a->known.took && client_of(a) && !(a->since & TELLS))
 		speaks(a, &writers, a->asks_by);

@@ -364,8 +364,8 @@ static __always_inline int call_ends(long result)
 		return 0;
 	regs = (struct pt_regs *)bpf_task_pt_regs((struct task_struct *)bpf_get_current_task_btf());
 	a->datagram_pid = 0;
-	if (taker && taker == a->pid && result > 0 && regs && (system_call_of(regs) != SYS_RECVFROM || system_call_arg5(regs)))
-		datagram_taken(a, regs, result);
+	if (taker && taker == a->pid && result > 0 && regs && !datagram_taken(regs, result))
+		takes_of_nobody(a);
 	if (a->called_by != a->pid || a->by_number)
 		message_by_number(a, regs, result);
 	return 0;

@@ -158,6 +158,15 @@ static __always_inline void softirq_goes_on(struct account *a, u32 pid)
 	push(a, a->preempted_in);
 }
 
+#define TASK_INTERRUPTIBLE 1
+
+/* A task that has waited is switched from, or to: only what it runs counts. */
+static __always_inline void rest_is_left(struct account *a, u32 pid)
+{
+	if (pid && a->rests == pid)
+		a->rested_at = a->last - a->rested_at;
+}
+
 /* (preempt, prev, next, prev_state) */
 SEC("tp_btf/sched_switch")
 int work_sched_switch(u64 *ctx)
@@ -185,9 +194,13 @@ int work_sched_switch(u64 *ctx)
 			keep_state(pid, state);
 		}
 	}
+	if (a->since && ctx[3] & TASK_INTERRUPTIBLE && !ctx[0])
+		sleeps(a, prev);
 	pair_is_left(a, pid);
 	pair_goes_on(a, next->pid);
+	rest_is_left(a, pid);
 	runs(a, next);
+	rest_is_left(a, a->pid);
 	softirq_goes_on(a, next->pid);
 	return 0;
 }

@@ -94,19 +94,21 @@ enum { WORKS_LATER, WORKS_FIRST, IN_DOUBT = 2 };
 /* Does the task work when it has taken a message, or later, before it answers? IN_DOUBT beside what is more likely. */
 static __always_inline u32 kind_of(struct handed *h)
 {
-	u64 after, before, between;
+	u64 after, before, between = h->between.times ? h->between.ns / h->between.times : 0;
 
 	if (h->after.times < FEW)
 		return WORKS_LATER | IN_DOUBT;
 	after = h->after.ns / h->after.times;
 	if (h->before.times >= FEW) {
 		before = h->before.ns / h->before.times;
+		/* it does all that there is before the first answer, in whatever order */
+		if (h->between.times >= FEW && between > CLEARLY * before && between > CLEARLY * after)
+			return WORKS_LATER | IN_DOUBT;
 		return (after > before ? WORKS_FIRST : WORKS_LATER) | (after > CLEARLY * before || before > CLEARLY * after ? 0 : IN_DOUBT);
 	}
 	/* it hardly ever answers another than it took last */
 	if (h->between.times * CLEARLY < h->after.times)
 		return WORKS_FIRST;
-	between = h->between.ns / h->between.times;
 	return WORKS_LATER | (between > CLEARLY * after ? 0 : IN_DOUBT);
 }
 

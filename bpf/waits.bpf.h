@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A server waits: by epoll, poll or select, or it sleeps. What it does since it took a client's message is for that one, until it takes another's. But who has answered, and waits, may do something of its own
+ * A server waits: by epoll, poll or select, asleep, or in another call that lasts until there is something for it. What it does since it took a client's message is for that one, until it takes another's. But who has answered, and waits, may do something of its own
  * next: because a time is over, for a connection that is new or at its end. So from when a task is seen to do that, its answers tell for whom it works (tells.bpf.h), and what it does between two waits without taking
  * a message or answering is its own.
  *
@@ -17,17 +17,6 @@ enum { BY_EPOLL, BY_POLL, BY_SELECT, BY_SLEEP };
 static __always_inline bool may_sleep(struct pt_regs *regs, u32 how)
 {
 	return how == BY_EPOLL ? (u32)system_call_arg4(regs) != 0 : how == BY_POLL ? (u32)system_call_arg(regs, 2) != 0 : true;
-}
-
-/* Does the task work for a client, and has written since it took the message? */
-static __always_inline bool has_answered(struct account *a)
-{
-	return a->serving && serves_client(a) && (a->since & (WROTE | TELLS)) == WROTE && a->mode != KP_WORK_THREAD && a->victim != KP_OTHERS;
-}
-
-__noinline int works_silently(struct account *a)
-{
-	return begins_to_tell(a);
 }
 
 /* A task whose answers tell begins to wait: nothing is left of what it may have done for a client, so what it did since it waited last, if it neither took a message nor answered, is its own. */
@@ -55,7 +44,7 @@ static __always_inline bool wait_begins(struct account *a, u32 how)
 		return true;
 	}
 	if (has_answered(a)) {
-		if (a->rests == a->pid && a->last - a->rested_at > SILENT_NS)
+		if (has_worked(a))
 			works_silently(a);
 		return true;
 	}
@@ -87,6 +76,67 @@ static __noinline int wait_ends(struct account *a, struct pt_regs *regs, long ev
 		return 0;
 	file = file_of(system_call_arg(regs, 0));
 	return file ? rung(a, bell_of((u64)BPF_CORE_READ(file, private_data))) : 0;
+}
+
+/* Calls other than those above in which a task sleeps until there is something to do: until there is a message, a connection or an event, a child has ended, or there is a signal. Not locks, which are in the midst of work. */
+enum { NO_REST, FOR_OTHERS, FOR_SIGNALS };
+static __always_inline u32 rests_in(u64 call)
+{
+	switch (call) {
+	case SYS_READ:
+	case SYS_READV:
+	case SYS_RECVFROM:
+	case SYS_RECVMSG:
+	case SYS_RECVMMSG:
+	case SYS_ACCEPT:
+	case SYS_ACCEPT4:
+	case SYS_MSGRCV:
+	case SYS_MQ_TIMEDRECEIVE:
+	case SYS_WAIT4:
+	case SYS_WAITID:
+		return FOR_OTHERS;
+#ifdef SYS_PAUSE
+	case SYS_PAUSE:
+#endif
+	case SYS_RT_SIGSUSPEND:
+	case SYS_RT_SIGTIMEDWAIT:
+		return FOR_SIGNALS;
+	}
+	return NO_REST;
+}
+
+/* A task that works for a client, and has written since or whose answers tell, sleeps in a call. */
+static __noinline int sleeps(struct account *a, struct task_struct *task)
+{
+	struct pt_regs *regs;
+	struct handed *h;
+	u32 how, pid;
+
+	if (!a || !task || a->mode != KP_WORK_KERNEL)
+		return 0;
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	how = regs ? rests_in(system_call_of(regs)) : NO_REST;
+	if (how == NO_REST)
+		return 0;
+	pid = a->pid;
+	if (has_answered(a)) {
+		if (how == FOR_SIGNALS || has_worked(a))
+			works_silently(a);
+		a->rests = pid;
+		a->rested_at = a->last;
+	}
+	h = a->since & TELLS ? bpf_map_lookup_elem(&handed_tasks, &pid) : NULL;
+	return h && owes_nothing(h) ? slept(a, h) : 0;
+}
+
+/* A task has taken a datagram, and does not ask of whom. What it does for it is no other client's, if it owes none an answer. */
+static __noinline int takes_of_nobody(struct account *a)
+{
+	if (!a)
+		return 0;
+	if (has_answered(a))
+		works_silently(a);
+	return turns_elsewhere(a);
 }
 
 #endif

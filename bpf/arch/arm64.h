@@ -93,9 +93,12 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_SPLICE 76
 #define SYS_TEE 77
 #define SYS_EXIT 93
+#define SYS_WAITID 95
 #define SYS_FUTEX 98
 #define SYS_NANOSLEEP 101
 #define SYS_CLOCK_NANOSLEEP 115
+#define SYS_RT_SIGSUSPEND 133
+#define SYS_RT_SIGTIMEDWAIT 137
 #define SYS_MQ_TIMEDSEND 182
 #define SYS_MQ_TIMEDRECEIVE 183
 #define SYS_MSGRCV 188
@@ -107,6 +110,7 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_RECVMSG 212
 #define SYS_ACCEPT4 242
 #define SYS_RECVMMSG 243
+#define SYS_WAIT4 260
 #define SYS_SENDMMSG 269
 #define SYS_IO_URING_SETUP 425
 #define SYS_IO_URING_ENTER 426

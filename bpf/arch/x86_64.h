@@ -82,6 +82,7 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_READV 19
 #define SYS_WRITEV 20
 #define SYS_SELECT 23
+#define SYS_PAUSE 34
 #define SYS_NANOSLEEP 35
 #define SYS_SENDFILE 40
 #define SYS_ACCEPT 43
@@ -90,13 +91,17 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_SENDMSG 46
 #define SYS_RECVMSG 47
 #define SYS_EXIT 60
+#define SYS_WAIT4 61
 #define SYS_MSGSND 69
 #define SYS_MSGRCV 70
+#define SYS_RT_SIGTIMEDWAIT 128
+#define SYS_RT_SIGSUSPEND 130
 #define SYS_FUTEX 202
 #define SYS_CLOCK_NANOSLEEP 230
 #define SYS_EPOLL_WAIT 232
 #define SYS_MQ_TIMEDSEND 242
 #define SYS_MQ_TIMEDRECEIVE 243
+#define SYS_WAITID 247
 #define SYS_PSELECT6 270
 #define SYS_PPOLL 271
 #define SYS_SPLICE 275

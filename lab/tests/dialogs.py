@@ -61,6 +61,34 @@ for i in range(int(times)):
     burn(0.01)
 print("done", os.getpid(), flush=True)
 """
+# Serves one connection on a thread, and asks another such program on the other one, where it works for itself after each answer. `begins`: it asks first.
+BOTH = BURN + """
+import os, signal, socket, sys, threading
+kind, mine, others, begins, serves_for, works_for = sys.argv[1:]
+at = (lambda x: x) if kind == "unix" else lambda x: (kind, int(x))
+family = socket.AF_UNIX if kind == "unix" else socket.AF_INET
+s = socket.socket(family); s.bind(at(mine)); s.listen()
+took = [0, 0]
+def did(which, what):
+    began = time.thread_time_ns()
+    burn(float(what))
+    took[which] += time.thread_time_ns() - began
+def serve():
+    c, _ = s.accept()
+    while c.recv(1): did(0, serves_for); c.send(b"y")
+serving = threading.Thread(target=serve)
+serving.start()
+print("ready", os.getpid(), flush=True)
+c = socket.socket(family)
+while True:
+    try: c.connect(at(others)); break
+    except OSError: time.sleep(0.01)
+if begins == "no": time.sleep(0.2)
+for i in range(40): c.send(b"x"); c.recv(1); did(1, works_for)
+c.close(); serving.join()
+print("did", *took, flush=True)
+signal.pause()
+"""
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -113,6 +141,21 @@ class Dialogs(profile.Recorded):
                 self.near(f"{kind}, greets {greets}, {which} client", got.get(client, 0), all_)
             for client in clients:
                 self.assertEqual(self.served(p, client), {}, "a client works for itself")
+
+    def test_two_that_ask_each_other_are_each_the_others_client(self):
+        port = 22_000 + os.getpid() % 8000
+        for kind, one, other in (("127.0.0.1", port, port + 1), ("unix", self.dir / "one", self.dir / "other")):
+            def load():
+                both = [self.start(None, f"both-{kind}-{begins}", cpu, BOTH, kind, mine, others, begins, serves, works)
+                        for mine, others, begins, cpu, serves, works in ((one, other, "yes", profile.BURN_CPU, 0.002, 0.001), (other, one, "no", profile.SEND_CPU, 0.001, 0.003))]
+                return [self.text_of(b, "ready")[0] for b in both], [self.text_of(b, "did") for b in both]
+
+            (pids, did), p = self.profile(f"both-{kind}", load)
+            for server, client, (served, itself) in zip(pids, pids[::-1], did):
+                got = self.served(p, server).get(client, 0)
+                print(f"dialogs: {kind}: charged {got:.3f} s for who is its server, too, truth {served / 1e9:.3f} s, for itself {itself / 1e9:.3f} s", file=sys.stderr, flush=True)
+                self.assertGreater(got, 0.95 * served / 1e9)
+                self.assertLess(got, 1.05 * served / 1e9 + 40 * 0.0003 + 0.005)
 
     def test_a_proxy_works_for_its_client_also_after_the_answer_from_behind(self):
         front, back = self.dir / "front", self.dir / "back"
