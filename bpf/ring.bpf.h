@@ -70,7 +70,7 @@ static __always_inline u32 new_moment(struct kp_ring_ctl *ctl)
  */
 static __always_inline u16 anew(void *memory, u16 value)
 {
-	*(volatile u16 *)memory = value;
+	store_once((u16 *)memory, value);
 	return *(volatile u16 *)memory;
 }
 
