@@ -390,6 +390,12 @@ describe("phases, trust, events", () => {
     await rows(page).first().waitFor();
     assert.match(decodeURIComponent(await place(page)), /packets\?where=drop == /);
     assert.ok((await total(page)) >= 1, reason);
+    await rows(page).first().click();
+    const dropped = page.getByRole("region", { name: "Facts of the packet" }).locator("details", { hasText: "Dropped" });
+    await dropped.waitFor();
+    // Its name, what it means, and where to look.
+    const words = (await dropped.innerText()).split("\n").map((line) => line.trim()).filter((line) => line);
+    assert.ok(words.length === 4 && words.slice(2).every((line) => line.endsWith(".")), words.join(" | "));
     await done(page);
   });
 });
