@@ -35,7 +35,7 @@ static __always_inline bool has_worked(struct account *a)
 	return a->rests == a->pid && a->called_by == a->pid && a->last - a->rested_at > SILENT_NS;
 }
 
-/* A task takes a message, of whoever it is. */
+/* A task takes a message, whoever sent it. */
 static __always_inline int rests_until_now(struct account *a)
 {
 	if (a->rests != a->pid)

@@ -1,6 +1,7 @@
 //! Segments that are too large for the path. Where a router cannot pass one on and its ICMP (*fragmentation needed*, RFC 1191; *packet too big*, RFC 8201)
 //! does not come, TCP sends the same segment again and again, while small ones come through (RFC 2923, section 2.1: a black hole).
 
+use super::gather::MOST_WRITES;
 use crate::app::given_on;
 use kpat_model::Crossing;
 use kpat_store::tables::AppEventRow;
@@ -38,19 +39,21 @@ pub(super) struct Sizes {
     /// Given to a device and not yet acknowledged: where they begin and end, and the largest segment of each.
     under_way: VecDeque<(i64, i64, i64)>,
     acked_bytes: i64,
-    acked_to: i64,
     now: Option<Repeated>,
     found: Vec<Repeated>,
 }
 
 impl Sizes {
-    /// A crossing of the sender's socket, once it is connected.
+    /// A crossing of the sender's socket. A SYN has no bytes.
     pub fn pass(&mut self, what: Crossing, e: &AppEventRow) {
         let Some(from) = e.offset.filter(|_| e.size_bytes > 0) else { return };
         let (to, pieces) = (from + e.size_bytes, i64::from(e.segments).max(1));
         let bytes = (e.size_bytes + pieces - 1) / pieces;
         match what {
-            Crossing::ToDevice if !given_on(e) => self.under_way.push_back((from, to, bytes)),
+            // No window is as large; where acknowledgements are not recorded, it would grow with the log.
+            Crossing::ToDevice if !given_on(e) && self.under_way.len() < MOST_WRITES => {
+                self.under_way.push_back((from, to, bytes));
+            }
             Crossing::Acked => self.acked(to),
             Crossing::Retransmit => {
                 // What was sent of these bytes before is not what will be acknowledged, if they come in smaller segments now.
@@ -62,11 +65,10 @@ impl Sizes {
     }
 
     fn acked(&mut self, to: i64) {
-        self.acked_to = self.acked_to.max(to);
         while let Some((_, _, bytes)) = self.under_way.pop_front_if(|u| u.1 <= to) {
             self.acked_bytes = self.acked_bytes.max(bytes);
         }
-        if self.now.is_some_and(|r| r.offset < self.acked_to) {
+        if self.now.is_some_and(|r| r.offset < to) {
             self.found.extend(self.now.take());
         }
     }

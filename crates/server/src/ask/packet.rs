@@ -39,6 +39,8 @@ pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {
     };
     let (calls, handovers) = calls(log, &detail.calls);
     let way = way_of(&log.store, &detail, &Boundaries::default())?;
+    let explained = detail.drop_explained().map(|e| (e.does.to_owned(), e.slow.to_owned()));
+    let (drop_means, drop_look_at) = explained.unzip();
     Ok(Packet {
         row: shown,
         layers: layers(&detail),
@@ -72,8 +74,8 @@ pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {
         losses: losses(log, &detail.losses),
         crossings: crossings(log, id)?,
         process: detail.process.as_ref().map(|p| Process { pid: p.pid, tgid: p.tgid, comm: p.comm.clone() }),
-        drop_means: detail.drop_explained().map(|e| e.does.to_owned()),
-        drop_look_at: detail.drop_explained().map(|e| e.slow.to_owned()),
+        drop_means,
+        drop_look_at,
         ends: ends(log, &detail)?,
     })
 }
