@@ -15,7 +15,7 @@ LINKED = 0xFFFFFFFF81000000
 
 
 class GuestCounts(unittest.TestCase):
-    SERIES, SMP, HITS, MODULES = "6.12", 2, 100_000, 5
+    SERIES, SMP, HITS, MODULES = "6.12", 2, 30_000, 5
     BOOTS = ("pti=off",)
 
     @classmethod

@@ -61,14 +61,13 @@ class GuestLife(unittest.TestCase):
     def guest(self, *options) -> Caller:
         folder = tempfile.TemporaryDirectory(prefix="kpat-life-")
         self.addCleanup(folder.cleanup)
-        # kpat listens at the other one.
-        self.control = f"{folder.name}/control"
         disk = Path(folder.name) / "disk"
         empty_disk(disk, 1 << 30)
         drive = ("-drive", f"if=none,id=d,format=qcow2,file={disk}") if "disk" in options else ()
         options = tuple(o for o in options if o != "disk")
-        guest = Caller(self.SERIES, self.SMP, options=(*options, *drive, "-qmp", f"unix:{self.control},server=on,wait=off"))
+        guest = Caller(self.SERIES, self.SMP, options=(*options, *drive), control=True)
         self.addCleanup(guest.close)
+        self.control = guest.control
         return guest
 
     def test_a_pause_loses_nothing_and_is_reported(self):

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -23,17 +22,43 @@ READ = ("vfs_read", "ksys_read", "__x64_sys_read")
 class GuestOwn(unittest.TestCase):
     SERIES, SMP = "6.12", 2
 
+    # What these change in the guest they undo, and they look at nothing that others leave.
+    TOGETHER = {"test_calls_that_end_with_their_thread_are_in_nobodys_way", "test_what_is_no_code_or_is_written_anew_is_refused", "test_places_that_a_module_rewrites_are_refused",
+                "test_each_instruction_one_after_the_other", "test_numbers_are_as_narrow_as_their_types"}
+    common = None
+
     @classmethod
     def setUpClass(cls):
         cls.kpat = kpat_for_guests(cls.SERIES)
 
+    @classmethod
+    def tearDownClass(cls):
+        cls.let_go()
+
+    @classmethod
+    def let_go(cls):
+        if cls.common:
+            cls.common.close()
+            cls.common = None
+
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="kpat-own-")
-        self.addCleanup(folder.cleanup)
-        # kpat has a guest's other one.
-        self.control = f"{folder.name}/control"
-        self.guest = Caller(self.SERIES, self.SMP, options=("-no-reboot", "-qmp", f"unix:{self.control},server=on,wait=off"), modules=("tun",))
-        self.addCleanup(self.guest.close)
+        if self._testMethodName not in self.TOGETHER:
+            self.guest = self.booted()
+            self.addCleanup(self.guest.close)
+            return
+        if not self.common:
+            type(self).common = self.booted()
+        self.guest = self.common
+
+    def run(self, result=None):
+        failed = lambda: len(result.failures) + len(result.errors)
+        before = failed()
+        super().run(result)
+        if failed() > before:  # nobody knows how that left it
+            self.let_go()
+
+    def booted(self) -> Caller:
+        return Caller(self.SERIES, self.SMP, modules=("tun",), control=True)
 
     def put(self, file: str, text: str):
         self.assertEqual(["put"], self.guest.ask(f"put {TRACING}/{file} {text}"))
@@ -62,7 +87,7 @@ class GuestOwn(unittest.TestCase):
         at = next(at for at, size, words in instructions(self.guest, "ksys_read", 128) if size > 6 and words.startswith("mov "))
         place = f"ksys_read+{at:#x}"
         address = int(self.guest.ask("syms ksys_read")[0].split()[0], 16) + at
-        byte = lambda: monitor(self.control, f"x /1xb {address:#x}").split()[-1]
+        byte = lambda: monitor(self.guest.control, f"x /1xb {address:#x}").split()[-1]
         before = byte()
         # A probe of the guest's own, which its kernel turns into a jump after a while. Ours takes the place of that.
         self.put("kprobe_events", f"p:mine {place}")
@@ -90,7 +115,7 @@ class GuestOwn(unittest.TestCase):
         function = "do_sys_openat2"
         # Its own code as it is without anybody's probe: the same bytes at each end.
         address = int(self.guest.ask(f"syms {function}")[0].split()[0], 16)
-        code = lambda: monitor(self.control, f"x /192xb {address:#x}")
+        code = lambda: monitor(self.guest.control, f"x /192xb {address:#x}")
         inside = [(at, size, words) for at, size, words in instructions(self.guest, function, 192) if at > 8]
         jump = next(at for at, size, words in inside if size >= 5 and words.startswith(("mov", "lea", "sub", "and", "cmp")))
         before = code()
@@ -154,12 +179,12 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
 
     def test_what_is_no_code_or_is_written_anew_is_refused(self):
         static_call = "__SCT__might_resched" if len(self.guest.ask("syms __SCT__might_resched")) > 1 else "__SCT__cond_resched"
-        before = monitor(self.control, f"x /8xb 0x{self.guest.ask('syms init_task')[0].split()[0]}")
+        before = monitor(self.guest.control, f"x /8xb 0x{self.guest.ask('syms init_task')[0].split()[0]}")
         for place, words in {"init_task": "no code", "jiffies_64": "no code", "sys_call_table": "no code", static_call: "changes the target of a jump", "ftrace_caller+0x8": "copies for its tracer",
                              "ftrace_regs_caller+0x8": "copies for its tracer", "secondary_startup_64": "before it has the kernel's own tables"}.items():
             r = subprocess.run([self.kpat, "guest", "probe", self.guest.qmp, f"{place} count", "--for", "1"], capture_output=True, text=True, timeout=60)
             self.assertEqual((1, True), (r.returncode, words in r.stderr), (place, r.stderr))
-        self.assertEqual(before, monitor(self.control, f"x /8xb 0x{self.guest.ask('syms init_task')[0].split()[0]}"))
+        self.assertEqual(before, monitor(self.guest.control, f"x /8xb 0x{self.guest.ask('syms init_task')[0].split()[0]}"))
 
     def test_places_that_a_module_rewrites_are_refused(self):
         self.assertEqual(1, self.guest.number("tun 1"))

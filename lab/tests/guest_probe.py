@@ -26,12 +26,15 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Caller(OnConsole):
-    """A guest with the program in it."""
+    """A guest with the program in it. `control`: a second monitor, at `guest.control`, for the test itself: kpat has the first."""
 
     READY = "caller ready"
 
-    def __init__(self, series: str, smp: int = 1, more: str = "", options: tuple = ("-no-reboot",), modules: tuple = ()):
+    def __init__(self, series: str, smp: int = 1, more: str = "", options: tuple = ("-no-reboot",), modules: tuple = (), control: bool = False):
         super().__init__(series)
+        self.control = f"{self.path}/control"
+        if control:
+            options = (*options, "-qmp", f"unix:{self.control},server=on,wait=off")
         d = self.path
         subprocess.run(["gcc", "-O1", "-static", "-pthread", "-o", d / "init", ROOT / "lab/guest/caller.c"], check=True, timeout=60)
         a = Archive()

@@ -2,7 +2,6 @@
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,13 +18,9 @@ class GuestSeveral(unittest.TestCase):
         cls.kpat = kpat_for_guests(*cls.SERIES)
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="kpat-several-")
-        self.addCleanup(folder.cleanup)
-        # kpat has a guest's other one.
-        self.controls = [f"{folder.name}/{series}" for series in self.SERIES]
         self.guests = []
-        for series, control in zip(self.SERIES, self.controls):
-            self.guests.append(Caller(series, options=("-no-reboot", "-qmp", f"unix:{control},server=on,wait=off")))
+        for series in self.SERIES:
+            self.guests.append(Caller(series, control=True))
             self.addCleanup(self.guests[-1].close)
 
     def together(self, *commands: str) -> list[int]:
@@ -36,7 +31,7 @@ class GuestSeveral(unittest.TestCase):
     def code(self) -> list[str]:
         """The bytes of the probed function in each guest, read by QEMU itself."""
         address = lambda guest: guest.ask("syms __x64_sys_getppid")[0].split()[0]
-        return [monitor(control, f"x /16xb 0x{address(guest)}") for guest, control in zip(self.guests, self.controls)]
+        return [monitor(guest.control, f"x /16xb 0x{address(guest)}") for guest in self.guests]
 
     def test_counts_and_entries_are_each_guests_own_and_one_that_is_killed_leaves_the_other(self):
         first, second = self.guests
@@ -46,10 +41,10 @@ class GuestSeveral(unittest.TestCase):
         self.assertEqual([20_000, 30_000], self.together("getppid 20000", "getppid 30000"))
         printed = [[tuple(line.split()[1:]) for line in guest.ask(f"unlink {n}") if line.startswith("unlinked")] for guest, n in zip(self.guests, (12, 31))]
         # While one stands the other is served.
-        monitor(self.controls[0], "stop")
+        monitor(first.control, "stop")
         p.wait_for(f"the guest {first.qmp} was stopped")
         self.assertEqual(4000, second.number("getppid 4000"))
-        monitor(self.controls[0], "cont")
+        monitor(first.control, "cont")
         p.wait_for(f"the guest {first.qmp} goes on")
         self.assertEqual([500, 600], self.together("getppid 500", "getppid 600"))
         first.process.kill()
@@ -65,7 +60,7 @@ class GuestSeveral(unittest.TestCase):
         self.assertEqual({(first.qmp, "guest-off"), (second.qmp, "stopped")}, {(c["guest"], c["ended"]) for c in counts})
         entries = lambda guest: [(e["values"]["sys1"], str(e["values"]["ret"])) for e in p.entries() if e["guest"] == guest.qmp]
         self.assertEqual(printed, [entries(guest) for guest in self.guests])
-        del self.guests[0], self.controls[0]
+        del self.guests[0]
         self.assertEqual(before[1:], self.code())
 
     def test_handlers_of_one_program_in_both(self):

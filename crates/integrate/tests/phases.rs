@@ -242,6 +242,8 @@ fn tracepoints_alone_tell_what_they_can() {
         "net:net_dev_xmit",
         "net:netif_receive_skb",
         "skb:consume_skb",
+        "tcp:tcp_probe",
+        "skb:skb_copy_datagram_iovec",
     ];
     let mut log = log(&dir, points);
     let t = SEC;
@@ -268,9 +270,20 @@ fn tracepoints_alone_tell_what_they_can() {
     ] {
         known::point(&mut log, soft(1, 2), name, t + when);
     }
+    // Read in two parts, by a task that was interrupted and one that came later. What a task receives itself does not wait.
+    let task = |packet| At { cpu: 0, ctx: Context::Task, pid: 7, packet };
+    known::point(&mut log, soft(0, 3), "net:netif_receive_skb", t + 20_000);
+    known::point(&mut log, soft(0, 3), "tcp:tcp_probe", t + 20_400);
+    known::point(&mut log, task(3), "skb:skb_copy_datagram_iovec", t + 28_400);
+    known::point(&mut log, task(3), "skb:skb_copy_datagram_iovec", t + 29_000);
+    known::point(&mut log, soft(0, 4), "net:netif_receive_skb", t + 30_000);
+    known::point(&mut log, task(4), "tcp:tcp_probe", t + 30_400);
+    known::point(&mut log, task(4), "skb:skb_copy_datagram_iovec", t + 30_500);
     log.close();
     let store = open(&dir);
     let of = |packet| named(&way(&store, packet, &Boundaries::default()).unwrap().segments);
+    assert_eq!(of(3), [("above-link", 0, 400), ("socket-queue", 0, 8_000), ("held", 0, 600)]);
+    assert_eq!(of(4), [("above-link", 0, 500)]);
     assert_eq!(
         of(1),
         [("above-link", 0, 700), ("link-tx", 0, 300), ("backlog", 1, 2_000), ("above-link", 1, 500)]

@@ -182,6 +182,10 @@ fn namespaces(names: &[String]) -> anyhow::Result<Vec<NetnsRef>> {
         .map(|n| match n.as_str() {
             "self" => netlink::current_netns().context("this process's network namespace"),
             name => netlink::find(name).map_err(|e| match e {
+                netlink::Error::NoSuchName { .. } if n.contains(',') => usage(format!(
+                    "--netns has one namespace each time: {}",
+                    n.split(',').map(|n| format!("--netns {n}")).collect::<Vec<_>>().join(" ")
+                )),
                 netlink::Error::NoSuchName { .. } => {
                     let named = netlink::named_netns().into_iter().chain(netlink::process_netns());
                     let known: Vec<String> = named.filter_map(|n| n.name).collect();

@@ -61,6 +61,7 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
             "there is no interface nosuch0 in the namespaces to be recorded; there are ",
         ),
         (&["record", "--netns", "nosuch"], 2, "there is no network namespace nosuch; there "),
+        (&["record", "--netns", "a,b"], 2, "--netns a --netns b"),
         (&["record", "-f", "tcp and and"], 2, "tcp and and"),
         (&["record", "-o", "x.kbl"], 1, "x.kbl exists; use --force to replace it"),
         (&["record", "--ring", "3M"], 2, "--ring 3.0 MiB"),

@@ -86,7 +86,7 @@ impl Info {
             let words = if explained == packets {
                 "of the packets are explained".to_owned()
             } else {
-                format!("of the packets are explained, {} of {packets} are not", packets - explained)
+                format!("of the packets are explained, {} are not", share(packets - explained, packets))
             };
             parts.push(part("packets", explained, packets, words));
         }
@@ -94,12 +94,12 @@ impl Info {
         let all = |records: &u64| records.saturating_add(lost);
         if let Some(records) = self.counted("records").filter(|r| all(r) > 0) {
             let all = all(&records);
-            let words = format!("of the records are there, {lost} of {all} were lost");
+            let words = format!("of the records are there, {} were lost", share(lost, all));
             parts.push(part("records", records, all, words));
         }
         if let Some(records) = self.counted("records").filter(|r| *r > 0 && unread > 0) {
             let words =
-                format!("of the records are whole, {unread} of {records} lack what could not be read");
+                format!("of the records are whole, {} lack what could not be read", share(unread, records));
             parts.push(part("whole", records.saturating_sub(unread), records, words));
         }
         let frames: u64 = self.interfaces.iter().map(|i| i.frames.unsigned_abs()).sum();
@@ -107,29 +107,33 @@ impl Info {
         if let Some(expected) = self.counted("frames.expected").filter(|_| frames > 0) {
             let all = expected.max(matched);
             let words = format!(
-                "of the frames of recorded flows have a packet, {} of {all} have none",
-                all - matched
+                "of the frames of recorded flows have a packet, {} have none",
+                share(all - matched, all)
             );
             parts.push(part("frames", matched, all, words));
         }
         if let Some(ambiguous) = self.counted("frames.ambiguous").filter(|_| matched > 0) {
             let words =
-                format!("of the matches are sure, {ambiguous} of {matched} fit other packets as well");
+                format!("of the matches are sure, {} fit other packets as well", share(ambiguous, matched));
             parts.push(part("matches", matched.saturating_sub(ambiguous), matched, words));
         }
         let bytes: u64 = self.manifest.sources.iter().filter(|s| s.role == "log").map(|s| s.bytes).sum();
         let damaged = self.damaged_bytes();
         if bytes > 0 {
-            let words = format!("of the log could be read, {damaged} of {bytes} bytes are damaged");
+            let words = format!("of the log could be read, {} bytes are damaged", share(damaged, bytes));
             parts.push(part("file", bytes.saturating_sub(damaged), bytes, words));
         }
         if let Some(late) = self.counted("packets.late_packets").filter(|_| packets > 0) {
             let words =
-                format!("of the packets were followed to their end, {late} of {packets} went on after");
+                format!("of the packets were followed to their end, {} went on after", share(late, packets));
             parts.push(part("ends", packets.saturating_sub(late), packets, words));
         }
         Trust { parts }
     }
+}
+
+fn share(part: u64, whole: u64) -> String {
+    format!("{} of {}", kpat_text::count(part), kpat_text::count(whole))
 }
 
 #[cfg(test)]

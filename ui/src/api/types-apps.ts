@@ -17,6 +17,8 @@ export interface SocketLine {
   // The process that listens where it came to, if none has used it.
   listener: string | null;
   pid: number | null;
+  // Whose thread `pid` is.
+  tgid: number | null;
   protocol: string;
   local: string;
   // null: not connected.

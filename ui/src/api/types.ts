@@ -268,6 +268,8 @@ export interface PacketRow {
   drop: string | null;
   process: string | null;
   pid: number | null;
+  // Whose thread `pid` is.
+  tgid: number | null;
   confidence: number | null;
   ambiguous: boolean;
   retransmission: boolean;

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { count, many, moment, readSpan, seen, share, shortSpan, size, span, sure } from "./units.ts";
+import { count, many, moment, readSpan, seen, share, shortSpan, size, span, sure, who } from "./units.ts";
 
 test("durations carry a unit and never show a thousand of it", () => {
   const cases: [number, string][] = [
@@ -44,4 +44,10 @@ test("counts and moments", () => {
 test("names from a log cannot turn or hide text", () => {
   assert.equal(seen("a\u001b[31mb\u202ec"), "a\u241b[31mb\\u{202e}c");
   assert.equal(seen("<b>ü</b>"), "<b>ü</b>");
+});
+
+test("a thread is of a process", () => {
+  assert.equal(who({ process: "python3", pid: 18445, tgid: 17706 }), "python3 17706/18445");
+  assert.equal(who({ process: "python3", pid: 17706, tgid: 17706 }), "python3 17706");
+  assert.equal(who({ process: null, pid: 3, tgid: null }), "3");
 });

@@ -112,3 +112,9 @@ export function seen(text: string): string {
     return code < 0x20 ? String.fromCharCode(0x2400 + code) : `\\u{${code.toString(16)}}`;
   });
 }
+
+/** A process and its number, as `kpat packets` has them: of a thread that is not its first, `name pid/thread`. */
+export function who(p: { process: string | null; pid: number | null; tgid: number | null }): string {
+  const thread = p.pid === null ? [] : [p.tgid === null || p.tgid === p.pid ? `${p.pid}` : `${p.tgid}/${p.pid}`];
+  return [...(p.process === null ? [] : [seen(p.process)]), ...thread].join(" ");
+}

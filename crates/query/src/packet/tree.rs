@@ -204,6 +204,8 @@ fn kind_of(
     let edges = [
         (HandoverKind::SocketQueue, out_of(SOCK_QUEUE, SOCK_READ)),
         (HandoverKind::SocketQueue, out_of(LOCAL_IN, SOCK_READ)),
+        // The rest of what was read in part.
+        (HandoverKind::SocketQueue, out_of(SOCK_READ, SOCK_READ)),
         (HandoverKind::Device, out_of(XMIT, RX)),
         (HandoverKind::Device, out_of(XMIT, FREE)),
         (HandoverKind::Qdisc, out_of(QDISC_IN, QDISC_OUT)),
@@ -228,6 +230,9 @@ fn kind_of(
         HandoverKind::Softirq
     } else if y.ctx == 1 {
         HandoverKind::OtherCpu
+    } else if find(SOCK_READ, i).is_some() {
+        // Tracepoints alone do not say when it was put there.
+        HandoverKind::SocketQueue
     } else {
         HandoverKind::Scheduled
     };

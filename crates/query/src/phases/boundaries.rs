@@ -3,6 +3,7 @@
 use super::phase::Phase;
 use crate::names::glob_fits;
 use kpat_model::functions;
+use kpat_store::tables::CallRow;
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -203,6 +204,12 @@ impl Marks {
     pub(super) fn pick(marks: &[Mark], phase: Option<Phase>) -> Option<Phase> {
         let bit = phase.map_or(u32::MAX, Phase::bit);
         marks.iter().rev().find(|m| m.within & bit != 0).map(|m| m.phase)
+    }
+
+    /// Whether `phase` may begin where this function or tracepoint is entered.
+    pub(super) fn begins_at_entry(&self, row: &CallRow, phase: Phase) -> bool {
+        let of = usize::try_from(row.func_id).ok().and_then(|f| self.by_func.get(f));
+        of.is_some_and(|(entry, _)| entry.iter().any(|m| m.phase == phase))
     }
 }
 

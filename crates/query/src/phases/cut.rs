@@ -78,7 +78,7 @@ pub(super) fn cut(life: &Life, marks: &Marks) -> Vec<Segment> {
         }
     }
     let mut out = cutter.finish(life.brief.path_end_ns);
-    gaps(&life.rows, &mut out);
+    gaps(&life.rows, marks, &mut out);
     rests(&life.rows, &life.rests, &mut out);
     merge(&mut out);
     before(life, &mut out);
@@ -208,7 +208,7 @@ impl Cutter {
 }
 
 /// Overlays waits where nothing recorded runs and another flow of control goes on.
-fn gaps(rows: &[CallRow], segments: &mut Vec<Segment>) {
+fn gaps(rows: &[CallRow], marks: &Marks, segments: &mut Vec<Segment>) {
     let mut found: Vec<(i64, i64, &CallRow, &CallRow)> = Vec::new();
     let mut last: Option<&CallRow> = None;
     for row in rows.iter().filter(|r| r.flags & call_flag::WITHIN == 0) {
@@ -229,7 +229,7 @@ fn gaps(rows: &[CallRow], segments: &mut Vec<Segment>) {
         let mut at = s.from_ns;
         let first = found.partition_point(|g| g.1 <= s.from_ns);
         for &(from, to, before, after) in found[first..].iter().take_while(|g| g.0 < s.to_ns) {
-            let Some(wait) = wait_of(s.phase, before, after) else { continue };
+            let Some(wait) = wait_of(s.phase, before, after, marks) else { continue };
             let (from, to) = (from.max(s.from_ns), to.min(s.to_ns));
             if from > at {
                 out.push(Segment { from_ns: at, to_ns: from, ..*s });
@@ -296,7 +296,19 @@ fn rests(rows: &[CallRow], rests: &[Rest], segments: &mut Vec<Segment>) {
 }
 
 /// What a packet in `phase` waits for between two calls; `None`: not a wait, the caller is not recorded.
-fn wait_of(phase: Phase, before: &CallRow, after: &CallRow) -> Option<Phase> {
+fn wait_of(phase: Phase, before: &CallRow, after: &CallRow, marks: &Marks) -> Option<Phase> {
+    let function = before.flags & call_flag::POINT == 0;
+    match phase {
+        // What follows the last moment in a softirq is not recorded, but that is over soon: it is the reader who comes later.
+        Phase::AboveLink
+            if !same_context(before, after) && marks.begins_at_entry(after, Phase::CopyToUser) =>
+        {
+            return Some(Phase::SocketQueue);
+        }
+        // A tracepoint says when a part was copied, and what is left lies there.
+        Phase::CopyToUser if !function => return Some(Phase::Held),
+        _ => {}
+    }
     let unfit = phase.is_wait()
         || matches!(
             phase,
@@ -305,7 +317,6 @@ fn wait_of(phase: Phase, before: &CallRow, after: &CallRow) -> Option<Phase> {
     if unfit {
         return None;
     }
-    let function = before.flags & call_flag::POINT == 0;
     if same_context(before, after) {
         return match phase {
             // A finished tree of calls, and another begins: somebody put the packet away in between.

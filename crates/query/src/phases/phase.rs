@@ -134,7 +134,9 @@ impl Phase {
             Phase::SocketQueue => {
                 "until a reader comes; where pauses are recorded, without its waiting for a CPU"
             }
-            Phase::Held => "not yet freed: retransmission queue, another reference, freeing deferred",
+            Phase::Held => {
+                "not yet freed: the rest of what was read in part, retransmission queue, another reference, freeing deferred"
+            }
             Phase::Scheduled => "until a task runs (again) that could: preempted, or woken and not yet there",
             Phase::Asleep => "the task that works on the packet sleeps in the midst of it",
         }

@@ -17,6 +17,8 @@ answers! {
         /// The process that listens where it came to, if none has used it.
         listener: Option<String>,
         pid: Option<i32>,
+        /// Whose thread `pid` is.
+        tgid: Option<i32>,
         protocol: String,
         local: String,
         /// null: not connected.

@@ -37,6 +37,8 @@ answers! {
         drop: Option<String>,
         process: Option<String>,
         pid: Option<i32>,
+        /// Whose thread `pid` is.
+        tgid: Option<i32>,
         confidence: Option<u8>,
         ambiguous: bool,
         retransmission: bool,

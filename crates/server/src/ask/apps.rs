@@ -1,5 +1,6 @@
 //! Applications: sockets, one at each layer, and over time.
 
+use super::packets::process_of;
 use super::{Answer, Ask, Failure, Progress};
 use crate::answers::apps::*;
 use crate::answers::{Big, Ns};
@@ -44,6 +45,7 @@ fn line(ask: &Ask<'_>, t: &Traffic) -> SocketLine {
         process: t.process.clone(),
         listener: t.listener.as_ref().and_then(|(_, name)| name.clone()),
         pid: t.socket.pid,
+        tgid: t.socket.pid.and_then(|pid| process_of(ask, pid, t.socket.last_ns)),
         protocol: app::protocol(t.socket.proto),
         local,
         peer,

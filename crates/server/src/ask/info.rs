@@ -8,6 +8,7 @@ use kpat_model::LossCause;
 use kpat_model::meta::{Cost, Interval};
 use kpat_query::filter::{FIELDS, Kind};
 use kpat_store::tables::LossRow;
+use kpat_text::count;
 
 pub fn rows(log: &Log, table: &str) -> u64 {
     log.info.manifest.tables.iter().find(|t| t.table == table).map_or(0, |t| t.rows)
@@ -61,10 +62,13 @@ fn notes(log: &Log, live: bool) -> Vec<String> {
     }
     if let Some(catalog) = log.loaded() {
         if catalog.cut > 0 {
-            out.push(format!("the list of packets is cut: {} more rows do not fit into memory", catalog.cut));
+            out.push(format!(
+                "the list of packets is cut: {} more rows do not fit into memory",
+                count(catalog.cut)
+            ));
         }
         if catalog.unplaced > 0 {
-            out.push(format!("{} frames are not listed: their time is not known", catalog.unplaced));
+            out.push(format!("{} frames are not listed: their time is not known", count(catalog.unplaced)));
         }
     }
     out
@@ -92,16 +96,18 @@ fn cost(log: &Log) -> Option<Words> {
 /// Number of runs with its bounds, or that it is not known.
 pub(super) fn hits(cost: &Cost) -> String {
     match cost.bounds.as_ref().map(|b| (b.probe_hits, b.sampled_hits)) {
-        None => format!("{} (no bound known)", cost.probe_hits),
-        Some((None, least)) => format!("at least {least} (not all was sampled)"),
+        None => format!("{} (no bound known)", count(cost.probe_hits)),
+        Some((None, least)) => format!("at least {} (not all was sampled)", count(least)),
         Some((bounds, _)) => bounded(cost.probe_hits, bounds),
     }
 }
 
 pub(super) fn bounded(n: u64, bounds: Option<Interval>) -> String {
     match bounds {
-        Some(Interval { low, high }) if low != high => format!("about {n} ({low} to {high})"),
-        _ => n.to_string(),
+        Some(Interval { low, high }) if low != high => {
+            format!("about {} ({} to {})", count(n), count(low), count(high))
+        }
+        _ => count(n),
     }
 }
 

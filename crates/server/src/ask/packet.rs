@@ -27,14 +27,14 @@ pub fn packet(ask: &Ask<'_>) -> Answer<Packet> {
     let start = log.start_ns();
     let detail = log.store.packet(id)?;
     let shown = match log.loaded() {
-        Some(catalog) => catalog.place(id).map(|i| row(&catalog, &catalog.entries[i])),
+        Some(catalog) => catalog.place(id).map(|i| row(ask, &catalog, &catalog.entries[i])),
         None => None,
     };
     let shown = match shown {
         Some(shown) => shown,
         None => {
             let alone = Catalog::of_packet(&log.store, &detail)?;
-            row(&alone, &alone.entries[0])
+            row(ask, &alone, &alone.entries[0])
         }
     };
     let (calls, handovers) = calls(log, &detail.calls);

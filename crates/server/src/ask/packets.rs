@@ -6,7 +6,12 @@ use crate::answers::{Columns, Ns};
 use kpat_query::catalog::{Catalog, Column, Entry, bin, flag};
 use kpat_query::verdict;
 
-pub fn row(catalog: &Catalog, e: &Entry) -> PacketRow {
+/// Whose thread it is, as far as the log knows.
+pub fn process_of(ask: &Ask<'_>, pid: i32, at_ns: i64) -> Option<i32> {
+    ask.log.store.process(pid, at_ns).map(|p| p.tgid)
+}
+
+pub fn row(ask: &Ask<'_>, catalog: &Catalog, e: &Entry) -> PacketRow {
     let names = &catalog.names;
     let owned = |s: Option<&str>| s.map(str::to_owned);
     PacketRow {
@@ -28,6 +33,7 @@ pub fn row(catalog: &Catalog, e: &Entry) -> PacketRow {
         drop: owned(names.drop_of(e)),
         process: owned(names.process_of(e)),
         pid: e.has(flag::PID).then_some(e.pid),
+        tgid: e.has(flag::PID).then(|| process_of(ask, e.pid, e.first_ns)).flatten(),
         confidence: e.has(flag::CONFIDENCE).then_some(e.confidence),
         ambiguous: e.is_ambiguous(),
         retransmission: e.has(flag::RETRANSMITTED),
@@ -61,13 +67,14 @@ pub fn packets(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Packets> {
         if from + count <= first.entries.len() / 2 {
             let counts = |table: &str| super::info::rows(ask.log, table);
             let all = counts("packet");
-            let page = first.entries[from..from + count].iter().map(|e| row(&first, e)).collect();
+            let page = first.entries[from..from + count].iter().map(|e| row(ask, &first, e)).collect();
             return Ok(Packets { page: Columns(page), total: all, all, from: from as u64, partial: true });
         }
     }
     let catalog = ask.catalog(progress)?;
     let places = ask.places(&catalog, order, progress)?;
-    let page = places.iter().skip(from).take(count).map(|&i| row(&catalog, &catalog.entries[i as usize]));
+    let page =
+        places.iter().skip(from).take(count).map(|&i| row(ask, &catalog, &catalog.entries[i as usize]));
     Ok(Packets {
         page: Columns(page.collect()),
         total: places.len() as u64,

@@ -9,6 +9,7 @@ use crate::answers::{Big, Ns};
 use crate::open::Log;
 use kpat_query::{TimeScale, clock_assumed, clock_method, time_scale};
 use kpat_store::tables::ClockRow;
+use kpat_text::{bytes, count};
 
 pub fn trust(ask: &Ask<'_>) -> Answer<Trust> {
     let log = ask.log;
@@ -117,24 +118,25 @@ fn cost(log: &Log) -> Option<Cost> {
     rows.push(("recorded for".to_owned(), format!("{} on {} CPUs", seconds(c.wall_ns), c.cpus)));
     rows.push((
         "log".to_owned(),
-        format!("{} records in {} bytes", summary.written_records(), summary.bytes),
+        format!("{} records in {}", count(summary.written_records()), bytes(summary.bytes)),
     ));
     Some(Cost { rows })
 }
 
 /// As integration counted it; the sums themselves close by construction where nothing contradicts itself.
 fn closure(log: &Log) -> Option<Words> {
-    let count = |key: &str| {
+    let counted = |key: &str| {
         let row = log.info.provenance.iter().find(|p| p.key == key)?;
         row.value.parse::<u64>().ok()
     };
-    let clamped = count("calls.self_clamped")?;
-    let calls = super::info::rows(log, "call");
+    let clamped = counted("calls.self_clamped")?;
+    let calls = count(super::info::rows(log, "call"));
     let words = if clamped == 0 {
         format!("self times of all {calls} calls add up to the durations of their trees, to the nanosecond")
     } else {
         format!(
-            "{clamped} of {calls} calls contradict what they called, and have self time 0; all others add up"
+            "{} of {calls} calls contradict what they called, and have self time 0; all others add up",
+            count(clamped)
         )
     };
     Some(Words { words })

@@ -35,7 +35,7 @@ const amount = (n: number) => (n ? size(n) : <span class="zero">0</span>);
 const number = (n: number) => (n ? count(n) : <span class="zero">0</span>);
 
 const COLUMNS: Column<SocketLine>[] = [
-  { key: "process", title: "Process", sortable: true, draw: (s) => (s.process === null ? <span class="none">{s.listener === null ? "not known" : seen(user(s))}</span> : seen(s.process)), hint: (s) => `${user(s)} (thread ${s.pid ?? "?"}), socket ${s.id}` },
+  { key: "process", title: "Process", sortable: true, draw: (s) => (s.process === null ? <span class="none">{s.listener === null ? "not known" : seen(user(s))}</span> : `${seen(s.process)}${s.pid === null ? "" : ` ${s.tgid ?? s.pid}`}`), hint: (s) => `${user(s)} (thread ${s.pid ?? "?"}), socket ${s.id}` },
   { key: "protocol", title: "Proto", words: "Protocol", width: 54, sortable: true, draw: (s) => <span class={`proto p-${s.protocol.toLowerCase().split(" ")[0]}`}>{s.protocol}</span> },
   { key: "local", title: "Own end", width: 148, sortable: true, draw: (s) => <code class="name">{seen(s.local)}</code>, hint: (s) => s.local },
   { key: "peer", title: "Other end", width: 148, sortable: true, draw: (s) => <code class="name">{s.peer === null ? "" : seen(s.peer)}</code>, hint: (s) => s.peer ?? "not connected" },

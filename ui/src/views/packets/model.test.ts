@@ -5,7 +5,7 @@ import { rowWords, signs } from "./model.ts";
 
 const plain: PacketRow = {
   id: 7, frame: "r0.pcap:3", frame_id: "0.1", t: 1000, src: "10.0.0.1", dst: "10.0.0.2", proto: "TCP", len: 60, info: "", path_ns: 1, kernel_ns: 1, frames: 1, calls: 1, points: 0,
-  verdict: "forwarded", drop: null, process: null, pid: null, confidence: 0.99, ambiguous: false, retransmission: false, if_in: null, if_out: null, netns: null, cpu: null,
+  verdict: "forwarded", drop: null, process: null, pid: null, tgid: null, confidence: 0.99, ambiguous: false, retransmission: false, if_in: null, if_out: null, netns: null, cpu: null,
 };
 
 test("a plain row has no sign, a bad one has the gravest first", () => {

@@ -9,7 +9,7 @@ import { Pages, rowsOf } from "../../api/pages.ts";
 import { generation } from "../../api/question.ts";
 import type { PacketColumn, PacketRow, Packets } from "../../api/types.ts";
 import { asked, at, go } from "../../base/place.ts";
-import { NONE, count, seen } from "../../base/units.ts";
+import { NONE, count, seen, who } from "../../base/units.ts";
 import { Protocol, Span, Sure, Verdict, protocolClass } from "../../widgets/marks.tsx";
 import { Failed, NoPackets } from "../../widgets/states.tsx";
 import { Table, type Column, type Sorting } from "../../widgets/table.tsx";
@@ -23,8 +23,8 @@ type Shown = Exclude<PacketColumn, "retransmission" | "drop">;
 /** No window is as wide: the column is left out. */
 const NEVER = 1e9;
 
-/** Every column of the row has to be here: by the first of its fields. `moments`: only tracepoints were recorded, nothing has calls. */
-const shown = (several: boolean, moments: boolean): Record<Shown, Omit<Column<PacketRow>, "key">> => ({
+/** Every column of the row has to be here: by the first of its fields. `captures`: how many were joined; `moments`: only tracepoints were recorded, nothing has calls. */
+const shown = (captures: number, moments: boolean): Record<Shown, Omit<Column<PacketRow>, "key">> => ({
   id: { title: "No.", words: "Number of the packet in this log; ○ a frame for which no packet was found", width: 82, align: "right", sortable: true,
     draw: (r) => (
       <>
@@ -37,7 +37,7 @@ const shown = (several: boolean, moments: boolean): Record<Shown, Omit<Column<Pa
       </>
     ) },
   t: { title: listedTitle(), words: "Seconds since the log's start, by the boot clock of the device under test; or time of day by its wall clock (below the list)", width: byClock.value ? 124 : 92, align: "right", sortable: true, draw: (r) => listed(r.t), hint: (r) => `${clockAt(r.t, true) ?? "time of day not known"} UTC` },
-  frame: { title: "Frame", words: "First wire frame of the packet: capture and number", width: several ? 168 : 104, from: 1100, draw: (r) => <span class={r.frame ? "" : "none"}>{r.frame ? seen(r.frame) : NONE}</span>, hint: (r) => r.frame ?? undefined },
+  frame: { title: "Frame", words: "First wire frame of the packet: capture and number", width: captures > 1 ? 168 : 104, from: captures ? 1100 : NEVER, draw: (r) => <span class={r.frame ? "" : "none"}>{r.frame ? seen(r.frame) : NONE}</span>, hint: (r) => r.frame ?? undefined },
   src: { title: "Source", width: 124, sortable: true, draw: (r) => <span class="mono">{seen(r.src)}</span>, hint: (r) => r.src },
   dst: { title: "Destination", width: 124, sortable: true, draw: (r) => <span class="mono">{seen(r.dst)}</span>, hint: (r) => r.dst },
   proto: { title: "Protocol", width: 70, sortable: true, draw: (r) => <Protocol name={r.proto} /> },
@@ -45,19 +45,19 @@ const shown = (several: boolean, moments: boolean): Record<Shown, Omit<Column<Pa
   info: { title: "Info", draw: (r) => seen(r.info), hint: (r) => r.info },
   path_ns: { title: "Path time", words: "From the first sight of the packet in the kernel to the last, without what it waited to be freed when it had been read", width: 98, align: "right", sortable: true, draw: (r) => <Span ns={r.id === null ? null : r.path_ns} /> },
   kernel_ns: { title: "In functions", words: "Time in recorded functions", width: 98, align: "right", sortable: true, from: moments ? NEVER : 1500, draw: (r) => <Span ns={r.id === null ? null : r.kernel_ns} /> },
-  frames: { title: "Frames", words: "Wire frames that were matched to it", width: 62, align: "right", sortable: true, from: 1800, draw: (r) => count(r.frames) },
+  frames: { title: "Frames", words: "Wire frames that were matched to it", width: 62, align: "right", sortable: true, from: captures ? 1800 : NEVER, draw: (r) => count(r.frames) },
   calls: { title: "Calls", width: 60, align: "right", sortable: true, from: moments ? NEVER : 1400, draw: (r) => (r.id === null ? NONE : count(r.calls)) },
   points: { title: "Points", words: "Tracepoints that it passed", width: 60, align: "right", sortable: true, from: moments ? 1400 : 1900, draw: (r) => (r.id === null ? NONE : count(r.points)) },
   verdict: { title: "Verdict", words: "What became of it; for a dropped packet the kernel's reason", width: 136, sortable: true, draw: (r) => <Verdict verdict={r.verdict} drop={r.drop} />, hint: (r) => r.drop ?? r.verdict },
   if_in: { title: "In → out", width: 110, from: 1300, draw: (r) => <span class="mono">{r.if_in || r.if_out ? `${seen(r.if_in ?? "·")} → ${seen(r.if_out ?? "·")}` : ""}</span> },
   netns: { title: "Namespace", words: "Network namespace first seen in: its inode number", width: 96, align: "right", sortable: true, from: 2000, draw: (r) => r.netns ?? NONE },
   cpu: { title: "CPU", words: "CPU of its earliest call or point", width: 50, align: "right", sortable: true, from: 1700, draw: (r) => r.cpu ?? NONE },
-  process: { title: "Process", width: 104, sortable: true, from: 800, draw: (r) => (r.process ? `${seen(r.process)}${r.pid === null ? "" : ` ${r.pid}`}` : <span class="none">{NONE}</span>), hint: (r) => r.process ?? undefined },
-  confidence: { title: "Match", words: "How sure it is that frame and packet are the same data", width: 62, align: "right", sortable: true, draw: (r) => <Sure of={r.confidence} ambiguous={r.ambiguous} /> },
+  process: { title: "Process", width: captures ? 136 : 168, sortable: true, from: 800, draw: (r) => (r.process ? who(r) : <span class="none">{NONE}</span>), hint: (r) => (r.process ? who(r) : undefined) },
+  confidence: { title: "Match", words: "How sure it is that frame and packet are the same data", width: 62, align: "right", sortable: true, from: captures ? undefined : NEVER, draw: (r) => <Sure of={r.confidence} ambiguous={r.ambiguous} /> },
 });
 
-function columns(several: boolean, moments: boolean): Column<PacketRow>[] {
-  return Object.entries(shown(several, moments)).map(([key, column]) => ({ key, ...column }));
+function columns(captures: number, moments: boolean): Column<PacketRow>[] {
+  return Object.entries(shown(captures, moments)).map(([key, column]) => ({ key, ...column }));
 }
 
 /** Order of time needs no sorting: it is not asked for. */
@@ -93,10 +93,10 @@ function List(): JSX.Element {
   const current = useSignal<number | null>(null);
   /** A row that was chosen before it was there. */
   const awaited = useRef<number | null>(null);
-  const several = (log.value?.captures.length ?? 0) > 1;
+  const captures = log.value?.captures.length ?? 0;
   const clock = byClock.value;
   const moments = log.value?.mechanism === "tracepoint";
-  const shownColumns = useMemo(() => columns(several, moments), [several, moments, clock]);
+  const shownColumns = useMemo(() => columns(captures, moments), [captures, moments, clock]);
   const version = pages.version.value;
   const total = pages.total.value;
 
