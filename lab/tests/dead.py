@@ -1,4 +1,4 @@
-"""Connections whose path goes dead and stays dead until the recording ends, in one log or in one of each host. On this machine, with tracepoints. Truth is the generator's own times,
+"""Connections whose path goes dead and stays dead until the recording ends, in one log or in one of each host, or until the sender's kernel gives them up, long before that. On this machine, with tracepoints. Truth is the generator's own times,
 when the path went dead and the recording ended, and what the kernel sent again by its own count (nstat)."""
 import json
 import os
@@ -27,6 +27,24 @@ while True:
     print(time.clock_gettime_ns(time.CLOCK_BOOTTIME), flush=True)
     s.send(bytes(1000))
     time.sleep(0.1)
+"""
+# One that its kernel gives up 1.5 s after it wrote in vain; its process may wait for that, or not care.
+LOSE = """
+import os, socket, sys, time
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+s.setsockopt(socket.IPPROTO_TCP, 18, 1500) # TCP_USER_TIMEOUT
+s.send(bytes(1000))
+print("ready", flush=True)
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.01)
+print(time.clock_gettime_ns(time.CLOCK_BOOTTIME), flush=True)
+s.send(bytes(1000))
+try:
+    if sys.argv[4] == "waits":
+        s.recv(1)
+except TimeoutError:
+    print(time.clock_gettime_ns(time.CLOCK_BOOTTIME), flush=True)
+time.sleep(300)
 """
 LATE_NS = 30_000_000
 
@@ -84,6 +102,47 @@ class Dead(unittest.TestCase):
 
     def test_a_log_of_each_host(self):
         self.judge((self.a,), (self.b,))
+
+    def given_up(self, what: str) -> None:
+        go = self.dir / "go"
+        begun(self, "serve", ["ip", "netns", "exec", self.b, sys.executable, "-c", SERVE, THERE, str(PORT)])
+        recorder = self.record("log0", self.a, self.b)
+        lose = begun(self, "lose", ["ip", "netns", "exec", self.a, sys.executable, "-c", LOSE, THERE, str(PORT), str(go), what])
+        count = lambda: json.loads(sh("ip", "netns", "exec", self.a, "nstat", "-asz", "--json", "TcpExtTCPAbortOnTimeout").stdout)["kernel"]["TcpExtTCPAbortOnTimeout"]
+        sh("ip", "netns", "exec", self.b, "nft", f"add table ip f; add chain ip f i {{ type filter hook prerouting priority -400; }}; add rule ip f i tcp dport {PORT} drop")
+        now = lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        before = last = at = now()
+        while count() == 0:
+            last, at = at, now()
+            self.assertLess(last - before, 60e9, "the kernel gives the connection up")
+            go.touch()
+        seen = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        # The log goes on for longer than what is to be told took.
+        time.sleep(3)
+        self.assertEqual(recorder.stop(), 0, play.text_of(recorder.stderr)[-500:])
+        lose.stop()
+        out = self.dir / "x.kpat"
+        sh(self.kpat, "integrate", self.dir / "log0.kbl", "-o", out, "--force")
+        sockets = json.loads(sh(self.kpat, "app", out, "--json").stdout)["sockets"]
+        sender = next(s["socket_id"] for s in sockets if s["peer_port"] == PORT)
+        why = json.loads(sh(self.kpat, "why", sender, out, "--json").stdout)
+        longest = why["slowest"][0]
+        at = [int(t) for t in play.text_of(lose.stdout).split()[1:]]
+        print(f"    given up, {what}: {longest['took_ns'] / 1e9:.3f} s, the kernel by its count {(seen - at[0]) / 1e9:.3f} s, ends {why['ends']}", flush=True)
+        self.assertEqual((why["error"], why["ends"]["given_up"], why["ends"]["read"], why["ends"]["open"]), ("ETIMEDOUT", 1, 1, 0))
+        self.assertTrue(last - LATE_NS < longest["to_ns"] < seen, (last, longest["to_ns"], seen))
+        self.assertAlmostEqual(longest["took_ns"], longest["to_ns"] - at[0], delta=LATE_NS)
+        self.assertEqual(len(at), 2 if what == "waits" else 1)
+        for told in at[1:]:
+            self.assertAlmostEqual(longest["to_ns"], told, delta=LATE_NS)
+        self.assertEqual(why["to_ns"], longest["to_ns"])
+        self.assertIn("then the connection was given up", sh(self.kpat, "why", sender, out).stdout)
+
+    def test_given_up_while_its_process_waits(self):
+        self.given_up("waits")
+
+    def test_given_up_while_its_process_does_something_else(self):
+        self.given_up("works")
 
 
 if __name__ == "__main__":

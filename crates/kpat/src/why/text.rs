@@ -123,6 +123,7 @@ fn ended(end: End) -> &'static str {
         End::Readable => "; then it could be read",
         End::Open => "; it was not over when the log ended",
         End::Reset => "; then the connection was reset",
+        End::GivenUp => "; then the connection was given up",
         End::Unseen => "; the rest is not in the log",
         End::Sent => "; then it left this host",
         End::Dropped => "; then it was dropped",
@@ -462,6 +463,13 @@ fn unknown(w: &Why) -> Vec<String> {
         (
             End::Reset,
             format!("what became of {}: the connection was reset, and no read has them", of(End::Reset)),
+        ),
+        (
+            End::GivenUp,
+            format!(
+                "whether {} came, or will be read: this end gave the connection up unheard",
+                of(End::GivenUp)
+            ),
         ),
         (
             End::Unseen,

@@ -107,8 +107,9 @@ pub(super) struct Gathered {
     pub mended: Vec<(i64, i64)>,
     pub lost: u64,
     pub last_ns: i64,
-    /// When either end reset the connection, and how it ended as the sender saw it.
+    /// When either end reset the connection, or the sender's kernel gave it up without a word, and how it ended as the sender saw it.
     pub reset_ns: Option<i64>,
+    pub given_up_ns: Option<i64>,
     pub ending: Ending,
     /// When either end was first seen to have closed it.
     pub closed_ns: Option<i64>,
@@ -178,14 +179,9 @@ impl Gathered {
         }
     }
 
-    /// Nobody has read anything of it, nor written an answer, as far as the log can tell.
-    pub fn is_silent(&self) -> bool {
-        !self.peer_reads && !self.peer_takes && self.answers.is_empty()
-    }
-
     /// When what nobody has read ceases to wait.
     pub fn over_ns(&self) -> i64 {
-        self.reset_ns.unwrap_or(self.last_ns).min(self.last_ns)
+        [self.reset_ns, self.given_up_ns].into_iter().flatten().fold(self.last_ns, i64::min)
     }
 
     /// Did bytes before this one come in this time, having been sent again?
@@ -302,6 +298,7 @@ pub(super) fn gather(
     // The streams of both ends begin with the same byte.
     let alike = peer.is_some_and(|p| p.received_seq == sender.sent_seq);
     let (mut connected, mut closed) = (false, false);
+    let mut failed_ns = None;
     let mut untaken_from = peer.and_then(|p| p.received_seq).map(|seq| seq as u32);
     let all = store.table::<AppEventRow>()?.rows() + store.table::<TcpStateRow>()?.rows() + far.len() as u64;
     let mut done = 0;
@@ -323,6 +320,8 @@ pub(super) fn gather(
                 }
                 let end = e.offset.map(|o| o + e.size_bytes).filter(|_| e.size_bytes > 0);
                 if own {
+                    let failed = sender.error.is_some_and(|error| e.size_bytes == -i64::from(error));
+                    failed_ns = failed_ns.or(Some(e.at_ns).filter(|_| failed && connected));
                     calls.pass(what, e, out);
                     out.sizes.pass(what, e);
                     match (what, end) {
@@ -427,7 +426,11 @@ pub(super) fn gather(
     // With a log at each end until the first of them ends: what the other would have had to tell is missing then.
     let there_ns = elsewhere.map_or(i64::MAX, |e| e.clock.first(e.store.end_ns()));
     let end_ns = store.end_ns().min(there_ns);
-    if connected && !closed && end_ns > out.last_ns {
+    // The last that is known of a socket that its kernel gave up is that, or a call that had the error, at once or later.
+    let given_up = sender.error.is_some() && connected && out.reset_ns.is_none();
+    out.given_up_ns = given_up.then(|| failed_ns.map_or(sender.last_ns, |at| sender.last_ns.min(at)));
+    let end_ns = out.given_up_ns.unwrap_or(end_ns);
+    if connected && (!closed || given_up) && end_ns > out.last_ns {
         out.last_ns = end_ns;
         let last = follow.until(sender.socket_id, out.last_ns);
         last.iter().for_each(|s| add(&mut out.held, s));

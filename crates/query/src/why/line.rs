@@ -163,7 +163,7 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
     l
 }
 
-/// It did not come to the peer until the log ended, or the connection was reset.
+/// It did not come to the peer until the log ended, or the connection was reset or given up.
 fn open(mut l: Line, leaves: Option<i64>, driven: Option<i64>, wire: Stage, g: &Gathered) -> Line {
     let piece = match (leaves, driven) {
         (None, _) => Piece::Kept,
@@ -176,7 +176,11 @@ fn open(mut l: Line, leaves: Option<i64>, driven: Option<i64>, wire: Stage, g: &
 
 /// Why it has no end.
 fn never(g: &Gathered) -> End {
-    if g.reset_ns.is_some() { End::Reset } else { End::Open }
+    match (g.reset_ns, g.given_up_ns) {
+        (Some(_), _) => End::Reset,
+        (None, Some(_)) => End::GivenUp,
+        (None, None) => End::Open,
+    }
 }
 
 /// What a piece of the sender's time is for a write that waits in it.
@@ -338,6 +342,12 @@ mod tests {
         assert_eq!(ended(&Gathered { untaken_ns: Some(30), ..silent() }), (End::Open, 50));
         assert_eq!(ended(&Gathered { peer_reads: true, ..silent() }), (End::Open, 50));
         assert_eq!(ended(&Gathered { reset_ns: Some(20), ..silent() }), (End::Reset, 20));
+        // What the sender gives up may still be read: the peer does not know.
+        assert_eq!(ended(&Gathered { given_up_ns: Some(20), ..silent() }), (End::Readable, 20));
+        assert_eq!(
+            ended(&Gathered { given_up_ns: Some(20), peer_reads: true, ..silent() }),
+            (End::GivenUp, 20)
+        );
         // It takes bytes unseen, or answers: when, nothing tells.
         assert_eq!(ended(&Gathered { peer_takes: true, ..silent() }), (End::Readable, 0));
         assert_eq!(ended(&Gathered { answers: vec![40], ..silent() }), (End::Readable, 0));

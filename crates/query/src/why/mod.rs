@@ -11,6 +11,7 @@
 mod answer;
 mod datagrams;
 mod drops;
+mod end;
 mod gather;
 mod large;
 mod line;
@@ -32,6 +33,7 @@ use crate::error::Result;
 use crate::packet::PacketDetail;
 use crate::store::Store;
 pub use drops::Drops;
+pub use end::End;
 use gather::Elsewhere;
 use kpat_store::tables::{PacketRow, SocketRow};
 pub use large::TooLarge;
@@ -207,53 +209,6 @@ pub struct WriteLine {
     pub end: End,
     /// In which its last byte left; `None`: the log has no packets, or not this one.
     pub packet: Option<i64>,
-}
-
-/// How a write's line ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Its last byte was read by the peer.
-    Read,
-    /// It was acknowledged; the peer's reads are not in the log.
-    Acknowledged,
-    /// It could be read; of the peer no read at all is in the log.
-    Readable,
-    /// Not read when the log ended.
-    Open,
-    /// Not read when the connection was reset.
-    Reset,
-    /// It was read, as later bytes were, but the log does not say when. A datagram: what became of it is not in the log.
-    Unseen,
-    /// A datagram that left this host, whose reader is not in the log.
-    Sent,
-    /// A datagram that the kernel dropped.
-    Dropped,
-}
-
-impl End {
-    pub const ALL: [End; 8] = [
-        End::Read,
-        End::Acknowledged,
-        End::Readable,
-        End::Open,
-        End::Reset,
-        End::Unseen,
-        End::Sent,
-        End::Dropped,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            End::Read => "read",
-            End::Acknowledged => "acknowledged",
-            End::Readable => "readable",
-            End::Open => "open",
-            End::Reset => "reset",
-            End::Unseen => "unseen",
-            End::Sent => "sent",
-            End::Dropped => "dropped",
-        }
-    }
 }
 
 /// What is known of why a connection takes its time, in the direction in which `sender` writes.

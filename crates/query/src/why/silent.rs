@@ -17,6 +17,11 @@ pub enum Until {
 }
 
 impl Gathered {
+    /// Nobody has read anything of it, nor written an answer, as far as the log can tell.
+    pub fn is_silent(&self) -> bool {
+        !self.peer_reads && !self.peer_takes && self.answers.is_empty()
+    }
+
     /// How long nothing more happened, from then on, until it was closed, reset, or the log ended, if this end asks and nothing came.
     pub fn silent_after(&self, from_ns: i64) -> Option<Silent> {
         let later = |at: Option<i64>| at.filter(|at| *at > from_ns);

@@ -317,7 +317,7 @@ mod tests {
             ..Gathered::default()
         };
         let (why, _) = logged(&g);
-        assert_eq!((why.to_ns, why.ends), (20 * MS, [1, 0, 0, 0, 1, 0, 0, 0]));
+        assert_eq!((why.to_ns, why.ends), (20 * MS, [1, 0, 0, 0, 1, 0, 0, 0, 0]));
     }
 
     #[test]
@@ -453,7 +453,7 @@ mod tests {
             ..Gathered::default()
         };
         let (why, _) = logged(&g);
-        assert_eq!(why.ends, [1, 0, 0, 3, 0, 0, 0, 0]);
+        assert_eq!(why.ends, [1, 0, 0, 3, 0, 0, 0, 0, 0]);
         assert_eq!(why.to_ns, 50 * MS);
         let longest = |s: Stage| why.stages.iter().find(|x| x.stage == s).map(|x| x.of_writes.max / MS);
         assert_eq!(longest(Stage::PeerApplication), Some(47));
@@ -462,7 +462,7 @@ mod tests {
         // without the other end the acknowledgement is the end
         let g = Gathered { acks: vec![(9 * MS, 11), (20 * MS, 15)], ..g };
         let why = sums(&SocketRow::default(), None, &g, 0, None);
-        assert_eq!(why.ends, [0, 3, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(why.ends, [0, 3, 0, 1, 0, 0, 0, 0, 0]);
         let beyond = why.stages.iter().find(|s| s.stage == Stage::Beyond).unwrap();
         assert_eq!((beyond.of_writes.count, beyond.of_writes.max), (3, 18 * MS));
     }
