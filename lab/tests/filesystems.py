@@ -63,7 +63,7 @@ try:
     while True:
         if "o" in how and not poll.poll(0.002):
             began = clock()
-            burn(1_000_000)
+            burn(4_000_000)
             own += clock() - began
             continue
         answer(take())
@@ -147,6 +147,11 @@ class FileSystems(profile.Recorded):
 
     def test_also_in_a_pid_namespace(self):
         self.are_charged("rn")
+
+    def test_what_it_does_of_its_own_is_no_clients(self):
+        x, got, clients, own_work = self.are_charged("o")
+        self.assertGreater(own_work, 0.05e9)
+        self.assertGreater(self.own_ns(x) - sum(c["ns"] for c in got.values()), 0.8 * own_work - x["taken_ns"] - self.stolen_ns)
 
     def test_it_goes_on_for_its_client_when_another_has_answered(self):
         self.are_charged("b")
