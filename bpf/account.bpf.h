@@ -197,6 +197,7 @@ struct served {
 	u32 since;
 };
 #define WROTE 1 /* it has written to a socket since */
+#define FOR_FILES 4 /* what it works for was asked by a file system's request, which only an answer by that one's device is for: filesystems.bpf.h */
 #define TELLS 2 /* it takes other clients' requests before it answers the first: its answers tell whom it worked for */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

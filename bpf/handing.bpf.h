@@ -383,8 +383,11 @@ __noinline int turns_elsewhere(struct account *a)
 static __always_inline void has_written(struct account *a)
 {
 	u32 pid = a->pid;
-	struct served *s = bpf_map_lookup_elem(&served_tasks, &pid);
+	struct served *s;
 
+	if (a->since & FOR_FILES)
+		return;
+	s = bpf_map_lookup_elem(&served_tasks, &pid);
 	if (s)
 		s->since |= WROTE;
 	a->since |= WROTE;

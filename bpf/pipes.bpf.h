@@ -27,12 +27,6 @@ static __always_inline void unix_begins(struct account *a, struct file___open *f
 	}
 }
 
-/* Its address may have been another's, and each file system has numbers of its own. */
-static __always_inline u64 pipe_number(struct inode___pipe *inode)
-{
-	return mixed((u64)inode, BPF_CORE_READ(inode, i_ino));
-}
-
 /* A task begins to write to a pipe, or a unix socket. */
 __noinline int writing_begins(u64 number, u32 also_pipes)
 {
@@ -56,23 +50,34 @@ __noinline int writing_begins(u64 number, u32 also_pipes)
 
 __noinline int pipe_written(u64 number, long bytes)
 {
-	struct inode___pipe *inode = inode_of(file_of(number), S_IFIFO);
+	struct file___open *file = file_of(number);
+	struct inode___pipe *inode = file ? BPF_CORE_READ(file, f_inode) : NULL;
+	u32 kind = inode ? BPF_CORE_READ(inode, i_mode) & S_IFMT : 0;
 
-	return inode ? written_to(pipe_number(inode), bytes) : 0;
+	if (kind == S_IFCHR && bytes > 0 && serves_files(inode))
+		return answered_for_files();
+	return kind == S_IFIFO ? written_to(pipe_number(inode), bytes) : 0;
 }
 
+/* From a header's length on, what it gives is for asked_for_files(). */
 __noinline int pipe_taken(u64 number, long bytes)
 {
-	struct inode___pipe *inode = inode_of(file_of(number), S_IFIFO);
+	struct file___open *file = file_of(number);
+	struct inode___pipe *inode = file ? BPF_CORE_READ(file, f_inode) : NULL;
+	u32 kind = inode ? BPF_CORE_READ(inode, i_mode) & S_IFMT : 0;
 	struct pipe_inode_info___kpat *info;
 	struct account *a = this_account();
 	u64 event;
 
-	if (!inode) {
+	if (kind == S_IFCHR && serves_files(inode))
+		return FROM_DEVICE;
+	if (kind != S_IFIFO) {
 		if (bytes != 8 || !a || !state_is(bpf_get_current_pid_tgid() >> 32, HANDS))
 			return 0;
-		event = eventfd_of(file_of(number));
-		return event ? rung(a, bell_of(event)) : 0;
+		event = eventfd_of(file);
+		if (event)
+			rung(a, bell_of(event));
+		return 0;
 	}
 	info = BPF_CORE_READ(inode, i_pipe);
 	return taken_from(pipe_number(inode), bytes, info && BPF_CORE_READ(info, head) == BPF_CORE_READ(info, tail));
@@ -284,6 +289,8 @@ static __always_inline int call_begins(long call)
 /* A task's system call is over, with this result. */
 static __noinline int message_by_number(struct account *a, struct pt_regs *regs, long result)
 {
+	u32 taken;
+
 	if (!a || !regs)
 		return 0;
 	switch (system_call_of(regs)) {
@@ -300,7 +307,7 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 			return 0;
 		if (socket_spliced(system_call_arg(regs, 0)))
 			return spliced_of_peer(a, system_call_arg(regs, 0), result);
-		return pipe_taken(system_call_arg(regs, 0), result);
+		return request_spliced(system_call_arg(regs, 0), system_call_arg(regs, 2), result) ? 0 : pipe_taken(system_call_arg(regs, 0), result);
 	case SYS_ACCEPT:
 	case SYS_ACCEPT4:
 		turns_elsewhere(a);
@@ -326,7 +333,10 @@ static __noinline int message_by_number(struct account *a, struct pt_regs *regs,
 		return futex_ends(a, regs, result);
 	case SYS_READ:
 	case SYS_READV:
-		return result > 0 ? pipe_taken(system_call_arg(regs, 0), result) : 0;
+		if (result <= 0)
+			return 0;
+		taken = pipe_taken(system_call_arg(regs, 0), result);
+		return taken >= sizeof(struct fuse_in_header) ? asked_for_files(a, regs, taken) : 0;
 	case SYS_MSGSND:
 	case SYS_MSGRCV:
 	case SYS_MQ_TIMEDSEND:

@@ -9,13 +9,13 @@
 #ifndef KPAT_QUEUES_H
 #define KPAT_QUEUES_H
 
-#include "uses.bpf.h"
+#include "filesystems.bpf.h"
 
 #define WRITERS 8 /* the latest ones: a power of two */
 
 struct written {
 	u64 end;
-	u64 who;
+	u64 who; /* as in struct speech; nobody in the high half: a request to a file system, so long */
 };
 
 struct pipe {
@@ -34,6 +34,12 @@ struct {
 	__type(key, u64);
 	__type(value, struct pipe);
 } pipes SEC(".maps");
+
+/* Its address may have been another's, and each file system has numbers of its own. */
+static __always_inline u64 pipe_number(struct inode___pipe *inode)
+{
+	return mixed((u64)inode, BPF_CORE_READ(inode, i_ino));
+}
 
 /* A task begins to write to it. */
 __noinline int writes_to(u64 key)
@@ -77,7 +83,24 @@ __noinline int written_to(u64 key, long much)
 	return 0;
 }
 
-/* `emptied`: nothing is left in it, as far as that is known. */
+/* A task has spliced so much from a file system's device into a pipe: a request. False: from something else. */
+__noinline int request_spliced(u64 from, u64 into, u32 bytes)
+{
+	struct inode___pipe *device = inode_of(file_of(from), S_IFCHR), *inode;
+	struct pipe *p;
+	u64 key;
+
+	if (!device || !serves_files(device))
+		return 0;
+	inode = inode_of(file_of(into), S_IFIFO);
+	key = inode ? pipe_number(inode) : 0;
+	p = bpf_map_lookup_elem(&pipes, &key);
+	if (p)
+		p->by[(p->calls - 1) & (WRITERS - 1)].who = bytes;
+	return 1;
+}
+
+/* `emptied`: nothing is left in it, as far as that is known. What it gives is less than a header if it is no request to a file system, else how long that is. */
 __noinline int taken_from(u64 key, long much, u32 emptied)
 {
 	struct account *a = this_account();
@@ -104,7 +127,7 @@ __noinline int taken_from(u64 key, long much, u32 emptied)
 	}
 	if ((end > written || (emptied && end != written)) && !p->writing)
 		p->taken = p->written;
-	return took_of(who, NOT_KNOWN);
+	return who >> 32 ? took_of(who, NOT_KNOWN) : who;
 }
 
 struct ipc_namespace;

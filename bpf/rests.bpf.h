@@ -21,6 +21,10 @@ static __always_inline int works_silently(struct account *a)
 
 	if (!a)
 		return 0;
+	if (a->since & FOR_FILES) {
+		serve(a, 0, 0);
+		return 0;
+	}
 	begins_to_tell(a);
 	pid = a->pid;
 	h = a->since & TELLS ? bpf_map_lookup_elem(&handed_tasks, &pid) : NULL;

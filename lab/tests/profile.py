@@ -56,8 +56,9 @@ class Recorded(unittest.TestCase):
 
     stolen_ns = 0  # of the last profile(): what a virtual machine's host took from it
 
-    def start(self, ns: str | None, name: str, cpu: int, code: str, *args) -> play.Process:
-        inside = ["ip", "netns", "exec", ns] if ns else []
+    def start(self, ns: str | None, name: str, cpu: int, code: str, *args, apart: bool = False) -> play.Process:
+        """`apart`: in a pid namespace of its own, whose end is its end."""
+        inside = ["ip", "netns", "exec", ns] if ns else ["unshare", "--pid", "--fork", "--kill-child"] if apart else []
         p = play.Process(name, [*inside, "taskset", "-c", str(cpu), sys.executable, "-c", code, *map(str, args)], self.dir)
         self.stack.callback(p.stop)
         return p
