@@ -19,7 +19,7 @@ fn a_fault_is_one_sentence_with_a_remedy_and_a_status() {
     std::fs::write(folder.0.join("empty.kbl"), b"").unwrap();
     std::fs::write(folder.0.join("w.pcap"), [0xd4, 0xc3, 0xb2, 0xa1, 0, 0]).unwrap();
     std::fs::create_dir(folder.0.join("bare")).unwrap();
-    let cases: [(&[&str], i32, &str); 55] = [
+    let cases: [(&[&str], i32, &str); 56] = [
         (&["packets", "nothing.kpat"], 1, "nothing.kpat: No such file"),
         (
             &["packets", "dropped", "x.kpat"],
