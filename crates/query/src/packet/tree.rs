@@ -201,11 +201,13 @@ fn kind_of(
     find: &dyn Fn(u32, usize) -> Option<usize>,
 ) -> (HandoverKind, usize, usize) {
     let out_of = |role: u32, into: u32| Some((find(role, b)?, find(into, i)?));
+    // The rest of what was read in part.
+    let read_again =
+        out_of(SOCK_READ, SOCK_READ).filter(|(from, to)| rows[*from].func_id == rows[*to].func_id);
     let edges = [
         (HandoverKind::SocketQueue, out_of(SOCK_QUEUE, SOCK_READ)),
         (HandoverKind::SocketQueue, out_of(LOCAL_IN, SOCK_READ)),
-        // The rest of what was read in part.
-        (HandoverKind::SocketQueue, out_of(SOCK_READ, SOCK_READ)),
+        (HandoverKind::SocketQueue, read_again),
         (HandoverKind::Device, out_of(XMIT, RX)),
         (HandoverKind::Device, out_of(XMIT, FREE)),
         (HandoverKind::Qdisc, out_of(QDISC_IN, QDISC_OUT)),
