@@ -63,9 +63,11 @@ pub fn explained(name: &str) -> Option<Explained> {
     TABLE.get(name.split('.').next().unwrap_or(name))
 }
 
-/// By name as the logs have it: without `SKB_DROP_REASON_`.
-pub fn drop_reason(name: &str) -> Option<Explained> {
-    DROP_REASONS.get(name)
+/// By name as the logs have it: without `SKB_DROP_REASON_`. `place`: where the kernel dropped with it, `function` or `function+0x1f`; empty: not known.
+pub fn drop_reason(name: &str, place: &str) -> Option<Explained> {
+    let function = place.split(['+', '.']).next().filter(|f| !f.is_empty());
+    let there = function.and_then(|f| DROP_REASONS.by_name.get(format!("{name}@{f}").as_str()).copied());
+    there.or_else(|| DROP_REASONS.get(name))
 }
 
 #[cfg(test)]
@@ -105,7 +107,8 @@ mod tests {
             }
             let (names, e) = row(line).unwrap_or_else(|| panic!("not three fields: {line}"));
             assert!(e.does.ends_with('.') && e.slow.ends_with('.'), "not a sentence: {line}");
-            let names: Vec<String> = names.split(',').map(|n| format!("`{n}`")).collect();
+            let name = |n: &str| n.split_once('@').map_or(format!("`{n}`"), |(n, f)| format!("`{n}` at `{f}`"));
+            let names: Vec<String> = names.split(',').map(name).collect();
             let source = if e.source.is_empty() { String::new() } else { format!("; {}", e.source) };
             want += &format!(
                 "| {} | {} | {}{source} |\n",
@@ -123,7 +126,16 @@ mod tests {
         );
         let mut seen = HashSet::new();
         assert_eq!(rows(DROPS).find(|(name, _)| !seen.insert(*name)), None, "a reason stands twice");
-        assert_eq!(drop_reason("RX_DROP_U_MIC_FAIL").unwrap().source, "net/mac80211/rx.c");
+        assert_eq!(drop_reason("RX_DROP_U_MIC_FAIL", "").unwrap().source, "net/mac80211/rx.c");
+    }
+
+    #[test]
+    fn a_function_says_more_than_no_reason() {
+        let of = |place| drop_reason("NOT_SPECIFIED", place).unwrap();
+        assert_eq!(of("ip_error+0x94").source, "net/ipv4/route.c");
+        assert_eq!(of("ip_error.isra.0+0x94"), of("ip_error"));
+        assert_eq!(of("some_function+0x1"), of(""));
+        assert_ne!(drop_reason("IP_INNOROUTES", "ip_error+0x94"), Some(of("ip_error")));
     }
 
     #[test]

@@ -344,9 +344,7 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
     if let Some(reason) = p.drop_reason {
         let name = d.drop_reason.clone().unwrap_or_else(|| format!("reason {reason}"));
         fate = fate.put(format!(": {name}"), Style::Bad);
-        // Copies may have been dropped elsewhere, for other reasons.
-        let here = d.events.iter().rev().find(|e| !e.place.is_empty() && e.event.a as i32 == reason);
-        if let Some(e) = here {
+        if let Some(e) = d.dropped_at() {
             fate = fate.plain(format!(" at {}", e.place));
             let f = d.place(e.event.at_ns).filter(|f| f.netns.is_some() && f.netns != p.netns);
             if let Some((device, netns)) = f.and_then(|f| devices.name(f.netns, f.ifindex).zip(f.netns)) {

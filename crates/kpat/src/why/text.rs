@@ -99,7 +99,7 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
     }
     for (n, d) in w.drops.iter().take(MOST_DROPS).enumerate() {
         notes.add(if n == 0 { "dropped" } else { "" }, dropped(logs, d));
-        if let Some(e) = drop_reason(&d.reason) {
+        if let Some(e) = drop_reason(&d.reason, &d.place) {
             notes.line("", Line::of(e.does, Style::Faint));
         }
     }

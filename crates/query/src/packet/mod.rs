@@ -156,6 +156,12 @@ pub struct PacketDetail {
 impl PacketDetail {
     /// What its drop reason means, and where to look.
     pub fn drop_explained(&self) -> Option<Explained> {
-        drop_reason(self.drop_reason.as_deref()?)
+        drop_reason(self.drop_reason.as_deref()?, self.dropped_at().map_or("", |e| e.place.as_str()))
+    }
+
+    /// The drop that its reason is of: copies may have been dropped elsewhere, for other reasons.
+    pub fn dropped_at(&self) -> Option<&EventOfPacket> {
+        let reason = self.packet.drop_reason?;
+        self.events.iter().rev().find(|e| !e.place.is_empty() && e.event.a as i32 == reason)
     }
 }
