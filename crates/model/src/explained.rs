@@ -107,7 +107,8 @@ mod tests {
             }
             let (names, e) = row(line).unwrap_or_else(|| panic!("not three fields: {line}"));
             assert!(e.does.ends_with('.') && e.slow.ends_with('.'), "not a sentence: {line}");
-            let name = |n: &str| n.split_once('@').map_or(format!("`{n}`"), |(n, f)| format!("`{n}` at `{f}`"));
+            let name =
+                |n: &str| n.split_once('@').map_or(format!("`{n}`"), |(n, f)| format!("`{n}` at `{f}`"));
             let names: Vec<String> = names.split(',').map(name).collect();
             let source = if e.source.is_empty() { String::new() } else { format!("; {}", e.source) };
             want += &format!(
