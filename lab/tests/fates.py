@@ -415,7 +415,9 @@ class FatesInside:
     def inside(self, seeds) -> None:
         said = inside(self, "Fates.test_further_networks", MODULES, KPAT_FATES=f"{seeds.start}-{seeds.stop}")
         print("\n".join(line for line in said.splitlines() if line.startswith("fates:")), flush=True)
-        self.assertEqual(re.findall(r"^fates: seed \d+: by (\S+):", said, re.M), [BEST[self.series]] * len(seeds), "a network that was not made, or not by the best mechanism")
+        # One that may be wrong for what the kernel did not show is made again, and printed again.
+        made = {(int(seed), how) for seed, how in re.findall(r"^fates: seed (\d+): by (\S+):", said, re.M)}
+        self.assertEqual(made, {(seed, BEST[self.series]) for seed in seeds}, "a network that was not made, or not by the best mechanism")
 
     def test_each_datagram_is_one_packet_with_one_fate(self):
         self.inside(SEEDS_INSIDE)
