@@ -376,10 +376,9 @@ class Judge:
         truth = who["cpu_ns"]
         self.judged += 1
         off = x["ran_ns"] - truth
-        # Where in a switch one task's time ends differs, by more where a virtual machine's host took the processor in it, and that is accounted by ticks; time
-        # that is not seen is nobody's.
-        slack = share * truth + 2e6 + 15_000 * switches + self.case.stolen_ns
-        if not -slack - self.p["buckets_ns"]["unseen"] <= off <= slack + 10e6:
+        # Where in a switch one task's time ends differs, and what a virtual machine's host took is accounted by ticks; time that is not seen is nobody's.
+        slack = share * truth + 2e6 + 15_000 * switches
+        if not -slack - self.p["buckets_ns"]["unseen"] <= off <= slack + self.case.stolen_ns + 10e6:
             self.fault(f"{who['name']} ran {x['ran_ns'] / 1e9:.4f} s, truth {truth / 1e9:.4f} s ({off * 100 / max(truth, 1):+.1f} %), {switches} switches")
 
     def faults(self) -> list[str]:
