@@ -9,7 +9,7 @@ use crate::codes::verdict;
 use crate::owners::{Name, Owner};
 use crate::protocol;
 use crate::store::Store;
-use kpat_store::tables::PacketRow;
+use kpat_store::tables::{PacketRow, ProcessRow};
 
 /// What a column is called somewhere; or why it is not there.
 #[derive(Clone, Copy, Debug)]
@@ -191,8 +191,9 @@ columns! {
         page ["drop"] filter ["drop"] stored ["drop_reason"];
     ["process"] Plain {
         "pid" |_, p| p.pid.into();
-        "process" |s, p| p.pid.and_then(|pid| s.process(pid, p.last_ns)).map(|q| q.comm.as_str()).into();
-    } page ["process" "pid"] filter ["process" "pid"] stored ["pid"];
+        "tgid" |s, p| process(s, p).map(|q| q.tgid).into();
+        "process" |s, p| process(s, p).map(|q| q.comm.as_str()).into();
+    } page ["process" "pid" "tgid"] filter ["process" "pid"] stored ["pid"];
     [none OTHER_TABLE] Plain {} page [none NO_ROOM] filter ["writer" "writer.pid" "reader" "reader.pid" "socket"] stored [];
     ["user"] Plain {
         "user" |s, p| owner(s, p, Name::User);
@@ -243,6 +244,10 @@ pub fn packet_fields() -> impl Iterator<Item = &'static PacketField> {
 }
 
 /// Whose process sent or received it.
+fn process<'s>(store: &'s Store, p: &PacketRow) -> Option<&'s ProcessRow> {
+    p.pid.and_then(|pid| store.process(pid, p.last_ns))
+}
+
 fn of_thread(store: &Store, p: &PacketRow) -> Option<Owner> {
     p.pid.and_then(|pid| store.owner_of_thread(pid, p.last_ns))
 }
@@ -299,8 +304,12 @@ mod tests {
     #[test]
     fn every_column_of_the_page_can_be_sorted_by() {
         for name in all(|c| c.page.names().to_vec()) {
-            // A frame's key sorts as its number does.
-            assert_eq!(crate::catalog::Column::from_name(name).is_ok(), name != "frame_id", "{name}");
+            // A frame's key sorts as its number does, and a thread's process stands beside the thread.
+            assert_eq!(
+                crate::catalog::Column::from_name(name).is_ok(),
+                !["frame_id", "tgid"].contains(&name),
+                "{name}"
+            );
         }
     }
 
