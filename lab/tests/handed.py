@@ -170,7 +170,8 @@ class Judge(workloads.Judge):
     def sniffs(self, j, d, x, _):
         if d["lost"]:
             return
-        self.equal(f"{d['name']}: frames ({d['outgoing']} outgoing)", x["served_packets"], d["packets"], 5 + d["outgoing"], 2 + self.unseen)
+        besides = d["outgoing"] + d["before"]
+        self.equal(f"{d['name']}: frames ({d['outgoing']} outgoing, {d['before']} before)", x["served_packets"], d["packets"], 5 + besides, 2 + self.unseen)
 
     def tuns(self, j, d, x, _):
         self.nobody(d, x)

@@ -17,12 +17,12 @@ import time
 SYS_EXIT, CLONE_NEWPID = 60, 0x20000000
 TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 1, 0x1000
 ETH_P_ALL, SOL_PACKET, PACKET_STATISTICS = 3, 263, 6
-SO_BUSY_POLL = 46
+SO_BUSY_POLL, SO_TIMESTAMPNS = 46, 35
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def with_children(tool):
-    """Two functions: begin a process, and wait for what each did. With what workloads.py has: called() and CPUTIME()."""
+    """Two functions: begin a process, and wait for what each did. With what workloads.py has: called() and ran()."""
 
     def child_of(j: dict, out: dict, n: int, what) -> None:
         """A process that does this with a dictionary of its own; what is in it then is among `children`."""
@@ -37,7 +37,7 @@ def with_children(tool):
             except BaseException as e:
                 sys.stderr.write(f"{name}: {e!r}\n")
                 os._exit(1)
-            os.write(w, json.dumps({**own, "cpu_ns": tool.CPUTIME(), "name": name}).encode() + b"\n")
+            os.write(w, json.dumps({**own, **tool.ran(), "name": name}).encode() + b"\n")
             signal.pause()
         os.close(w)
         out.setdefault("waits", []).append((child, r))
@@ -57,7 +57,7 @@ def with_children(tool):
 
 
 def roles(tool) -> dict:
-    """With what workloads.py has: burn(), called(), udp(), take() and CPUTIME()."""
+    """With what workloads.py has: burn(), called(), udp(), take() and ran()."""
     child_of, children = with_children(tool)
 
     def passes(j: dict, out: dict):
@@ -173,13 +173,18 @@ def roles(tool) -> dict:
         """All frames of a device, until a datagram that says the end."""
         s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         s.setsockopt(socket.SOL_SOCKET, tool.SO_RCVBUFFORCE, 64 << 20)
+        s.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         s.bind((j["dev"], ETH_P_ALL))
         yield
-        out["packets"] = out["outgoing"] = 0
+        out["packets"] = out["outgoing"] = out["before"] = 0
+        # What came before this may be from before the recording.
+        begins = time.time_ns()
         try:
             while True:
-                frame, where = s.recvfrom(65536)
-                out["outgoing" if where[2] == socket.PACKET_OUTGOING else "packets"] += 1
+                frame, ((_, _, stamp), *_), _, where = s.recvmsg(65536, 64)
+                seconds, ns = struct.unpack("qq", stamp)
+                early = seconds * 1_000_000_000 + ns < begins
+                out["before" if early else "outgoing" if where[2] == socket.PACKET_OUTGOING else "packets"] += 1
                 if frame.endswith(b"end"): # perhaps another program's: what waits by then is its own all the same
                     s.setblocking(False)
         except BlockingIOError:
@@ -234,7 +239,7 @@ def roles(tool) -> dict:
                 own = {}
                 tool.take(s, j, own)
                 tool.burn(0.1)
-                os.write(w, json.dumps({**own, "cpu_ns": tool.CPUTIME(), "name": name}).encode() + b"\n")
+                os.write(w, json.dumps({**own, **tool.ran(), "name": name}).encode() + b"\n")
                 signal.pause()
 
             threading.Thread(target=goes_on).start()
