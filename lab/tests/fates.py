@@ -308,7 +308,7 @@ class Fates(unittest.TestCase):
         took: dict[str, list[int]] = {}
         for r in taking:
             r.p.send_signal(signal.SIGUSR1)
-            r.p.wait(60)
+            r.p.wait(300)
             took.update(json.loads(play.text_of(r.stdout).splitlines()[-1]))
         time.sleep(0.5)
         self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])

@@ -27,12 +27,12 @@ echo 0 > /proc/sys/kernel/kptr_restrict
 cd /m
 while read m; do [ -n "$m" ] && /bin/busybox insmod /m/$m.ko; done < /mods
 /bin/busybox mkdir /out
-/bin/busybox mount -t 9p -o trans=virtio,version=9p2000.L out /out
+/bin/busybox mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288 out /out
 /bin/busybox sleep 100001 &
 /bin/busybox sleep 100002 &
-/bin/busybox cat /proc/kallsyms > /out/kallsyms
+/bin/busybox dd if=/proc/kallsyms of=/out/kallsyms bs=256k iflag=fullblock
 /bin/busybox cat /proc/modules > /out/modules
-/bin/busybox cat /sys/kernel/btf/vmlinux > /out/btf
+/bin/busybox dd if=/sys/kernel/btf/vmlinux of=/out/btf bs=256k
 /bin/busybox uname -r > /out/release
 /bin/busybox cat /proc/cpuinfo > /out/cpuinfo
 /bin/busybox dmesg | /bin/busybox grep -i isolation > /out/isolation

@@ -13,7 +13,7 @@ from kpatlab import cache, kernel, play
 from kpatlab.cache import LAB
 
 
-def sh(*argv, ok=True, seconds=60, **env) -> subprocess.CompletedProcess:
+def sh(*argv, ok=True, seconds=300, **env) -> subprocess.CompletedProcess:
     r = subprocess.run(list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds,
                        env={**os.environ, **env}, text=True)
     if ok and r.returncode:

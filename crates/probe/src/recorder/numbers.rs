@@ -24,7 +24,7 @@ pub(super) struct Numbers {
     ended: BTreeMap<u32, BootNs>,
     /// Since when a number is that of the namespace that has it; one that is not here has had one namespace only.
     since: BTreeMap<u32, BootNs>,
-    /// Of those that nobody has announced: their first packet.
+    /// Of those that nobody has announced yet: their first packet.
     unannounced: BTreeMap<u32, BootNs>,
 }
 
@@ -46,6 +46,14 @@ impl Numbers {
             // At `after` that one had gone.
             (None, Some(first)) if first < after => drop(self.since.insert(e.netns, after)),
             _ => {}
+        }
+    }
+
+    /// The first packet of a number that nobody is known to have, at `at`: of a namespace that is announced soon, or came and went
+    /// before anyone looked.
+    pub(super) fn first(&mut self, netns: u32, at: BootNs) {
+        if !self.ended.contains_key(&netns) {
+            self.unannounced.entry(netns).or_insert(at);
         }
     }
 
@@ -121,5 +129,18 @@ mod tests {
         let mut n = ended();
         n.changed(&event(true, end + LATE_NS + 100), BootNs(end + LATE_NS + 50));
         assert_eq!(n.since(N), Some(BootNs(end + LATE_NS + 50)));
+    }
+
+    #[test]
+    fn the_first_that_had_a_number_may_be_one_that_nobody_announced() {
+        let seen_at = |first: i64| {
+            let mut n = Numbers::default();
+            n.first(N, BootNs(first));
+            n.first(N, BootNs(first + 1));
+            n.changed(&event(true, 900), BootNs(700));
+            n.since(N)
+        };
+        assert_eq!(seen_at(600), Some(BootNs(700)));
+        assert_eq!(seen_at(800), None);
     }
 }

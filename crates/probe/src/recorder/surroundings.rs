@@ -46,6 +46,12 @@ impl Surroundings {
 
     /// Puts what changed into the stream.
     pub(super) fn look(&mut self, sink: &mut Sink, now: BootNs) {
+        let strangers = sink.strangers.take();
+        for (netns, at) in &strangers {
+            if !self.is_known(*netns) {
+                self.numbers.first(*netns, *at);
+            }
+        }
         let mut unstamped = 0;
         self.monitor.drain(&mut |seen| match seen {
             Seen::Event(e, after) => {
@@ -67,7 +73,7 @@ impl Surroundings {
                 sink.loss(&model::Loss { cause, cpu: -1, from, to, count: 1 });
             }
         });
-        self.look_for_strangers(sink);
+        self.look_for_strangers(strangers, sink);
         if self.devices.len() > MOST_DEVICES {
             self.devices.retain(|d| has_its_number(&self.numbers, d));
         }
@@ -86,9 +92,9 @@ impl Surroundings {
     }
 
     /// Namespaces of packets that nobody has announced.
-    fn look_for_strangers(&mut self, sink: &mut Sink) {
+    fn look_for_strangers(&mut self, strangers: Vec<(u32, BootNs)>, sink: &mut Sink) {
         let mut unknown = false;
-        for (netns, at) in sink.strangers.take() {
+        for (netns, at) in strangers {
             if self.numbers.used(netns, at) == Of::Unannounced {
                 self.fresh.extend(learn(&mut self.devices, nameless(netns, self.numbers.since(netns))));
                 unknown = true;
@@ -97,11 +103,15 @@ impl Surroundings {
                 sink.strangers.gone(netns);
                 unknown = true;
             }
-            unknown |= !self.devices.iter().any(|d| d.netns == netns);
+            unknown |= !self.is_known(netns);
         }
         if unknown {
             self.monitor.look();
         }
+    }
+
+    fn is_known(&self, netns: u32) -> bool {
+        self.devices.iter().any(|d| d.netns == netns)
     }
 
     pub(super) fn devices(&self) -> &[meta::Device] {
