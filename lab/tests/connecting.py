@@ -172,6 +172,24 @@ print(json.dumps(said))
         self.assertEqual((r["why"]["syns_again"], r["syns"]), (1, 2))
         self.assertIn("its SYN was sent again 1 time", r["text"])
 
+    def test_the_answer_is_dropped(self):
+        """A firewall beside the client drops what answers its SYN: the SYNs that are sent again meet a listener that has answered."""
+        sh("ip", "netns", "exec", self.a, "nft", f"add table ip f; add chain ip f i {{ type filter hook input priority 0; }}; add rule ip f i tcp sport {PORT} tcp flags & (syn | ack) == syn | ack counter drop")
+        r = self.run_case(THERE, PORT, 2.5, serve=())
+        rules = json.loads(sh("ip", "netns", "exec", self.a, "nft", "-j", "list", "ruleset").stdout)["nftables"]
+        counted = next(e["counter"]["packets"] for rule in rules for e in rule.get("rule", {}).get("expr", []) if "counter" in e)
+        self.never(r, "timeout")
+        opening = r["why"]["opening"]
+        dropped = sum(o["drops"] for o in opening["answers"])
+        # Those until the client gave up, by the capture; the listener sends some more.
+        answers = sh("tshark", "-r", self.dir / "x.pcap", "-Y", f"tcp.flags.syn == 1 && tcp.flags.ack == 1 && frame.time_relative <= {r['truth']['connect_ns'] / 1e9:.6f}", "-T", "fields", "-e", "frame.number")
+        self.assertEqual(dropped, len(answers.stdout.split()), opening)
+        self.assertTrue(2 <= dropped <= counted, (dropped, counted))
+        self.assertGreaterEqual(r["syns"], 2)
+        text = " ".join(r["text"].split())
+        self.assertIn(f"the answer to its SYN was dropped on the way; {dropped} times, first packet {opening['answers'][0]['packet_id']}: NETFILTER_DROP at ", text)
+        self.assertIn(f", on v0 of {self.a}; its SYN was sent again", text)
+
     def test_no_neighbour(self):
         r = self.run_case("10.97.0.77", PORT, 0)
         self.never(r, "EHOSTUNREACH", seen=False)
@@ -221,6 +239,7 @@ while True:
         self.assertAlmostEqual(r["stages"]["handshake"], truth["connect_ns"], delta=LATE_NS)
         self.assertEqual((why["syns_again"] + 1, truth["overflows"]), (r["syns"], r["syns"] - 1))
         self.assertIn(f"its SYN was delivered, and the listener did not answer; {truth['overflows']} times, first packet ", r["text"])
+        self.assertIn("TcpExtListenOverflows", r["text"])
 
     def test_what_never_writes_was_connected(self):
         r = self.run_case(THERE, PORT, 0, serve=())

@@ -46,6 +46,20 @@ except TimeoutError:
     print(time.clock_gettime_ns(time.CLOCK_BOOTTIME), flush=True)
 time.sleep(300)
 """
+# One that writes nothing more, and whose kernel asks thrice whether the other end is there, a second apart.
+IDLE = """
+import os, socket, sys, time
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+for level, option, value in ((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (6, socket.TCP_KEEPIDLE, 1), (6, socket.TCP_KEEPINTVL, 1), (6, socket.TCP_KEEPCNT, 3)):
+    s.setsockopt(level, option, value)
+s.send(bytes(1000))
+print("ready", flush=True)
+try:
+    s.recv(1)
+except TimeoutError:
+    print("given up", flush=True)
+time.sleep(300)
+"""
 LATE_NS = 30_000_000
 
 
@@ -143,6 +157,30 @@ class Dead(unittest.TestCase):
 
     def test_given_up_while_its_process_does_something_else(self):
         self.given_up("works")
+
+    def test_idle(self):
+        begun(self, "serve", ["ip", "netns", "exec", self.b, sys.executable, "-c", SERVE, THERE, str(PORT)])
+        recorder = self.record("log0", self.a, self.b)
+        count = lambda: {name: int(n) for name, n in json.loads(sh("ip", "netns", "exec", self.a, "nstat", "-asz", "--json").stdout)["kernel"].items()}
+        idle = begun(self, "idle", ["ip", "netns", "exec", self.a, sys.executable, "-c", IDLE, THERE, str(PORT)])
+        # Until the first was answered, which the other end's TCP drops then.
+        wait_for(lambda: count()["TcpExtTCPKeepAlive"] >= 1, 60, "the kernel asks")
+        sh("ip", "netns", "exec", self.b, "nft", f"add table ip f; add chain ip f i {{ type filter hook prerouting priority -400; }}; add rule ip f i tcp dport {PORT} tcp flags & (ack | rst) == ack counter drop")
+        wait_for(lambda: "given up" in play.text_of(idle.stdout), 60, "the kernel gives the connection up")
+        rules = json.loads(sh("ip", "netns", "exec", self.b, "nft", "-j", "list", "ruleset").stdout)["nftables"]
+        dropped = next(e["counter"]["packets"] for r in rules for e in r.get("rule", {}).get("expr", []) if "counter" in e)
+        time.sleep(0.5)
+        self.assertEqual(recorder.stop(), 0, play.text_of(recorder.stderr)[-500:])
+        out = self.dir / "x.kpat"
+        sh(self.kpat, "integrate", self.dir / "log0.kbl", "-o", out, "--force")
+        sockets = json.loads(sh(self.kpat, "app", out, "--json").stdout)["sockets"]
+        sender = next(s["socket_id"] for s in sockets if s["peer_port"] == PORT)
+        why = json.loads(sh(self.kpat, "why", sender, out, "--json").stdout)
+        told = [(d["drop_reason"], d["drops"], d["drop_device"]["netns_name"]) for d in why["drops"]]
+        print(f"    idle: {dropped} keepalives dropped by the rule's counter, of {count()['TcpExtTCPKeepAlive']}; told {told}", flush=True)
+        self.assertEqual((why["error"], told), ("ETIMEDOUT", [("NETFILTER_DROP", dropped, self.b)]))
+        self.assertGreaterEqual(dropped, 2)
+        self.assertIn("ETIMEDOUT: its keepalives were not answered", sh(self.kpat, "why", sender, out).stdout)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,23 @@ import socket
 s = socket.socket(type=socket.SOCK_DGRAM)
 for n in range({COUNT}): s.sendto(b"x" * 3000, ("10.97.2.1", 7000))
 """
+# What is little longer than a frame, as answers of DNS are, and what was read of it.
+SMALL = f"""
+import socket, time
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.settimeout(30)
+for n in range({COUNT}):
+    s.sendto(b"x" * (1480 + 10 * n), ("10.97.2.1", 7002))
+    s.recv(9)
+"""
+TAKE = """
+import socket
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.bind(("", 7002)); print("ready", flush=True)
+while True:
+    data, who = s.recvfrom(9000)
+    s.sendto(b"%d" % len(data), who)
+"""
 STREAM = f"""
 import socket, sys
 if len(sys.argv) > 1:
@@ -98,6 +115,22 @@ class Merged(unittest.TestCase):
         self.assertIn(f"packets {COUNT} ", self.within(self.r, "nft", "list", "ruleset").stdout)
         of = self.fates("dropped", [p for p in packets if p["protocol"] == "UDP"])
         self.assertEqual(of["dropped"], 3 * COUNT)
+
+    def test_a_small_fragment_is_read_with_the_first(self):
+        """The kernel copies it behind the first one, where that one's buffer has room, and frees it without a word; with a firewall of the router's that puts datagrams together, too."""
+        begun(self, "take", ["ip", "netns", "exec", self.b, sys.executable, "-c", TAKE])
+        for name, rules in (("small", ""), ("small, put together on the way", DROPPING.replace("drop", "accept"))):
+            with self.subTest(name):
+                if rules:
+                    (self.dir / "rules").write_text(rules)
+                    self.within(self.r, "nft", "-f", self.dir / "rules")
+                before = self.counted("IpReasmOKs", self.b)
+                packets = self.recorded(name.replace(", ", "-").replace(" ", "-"), "udp port 7002 or (ip[6:2] & 0x1fff != 0)", sys.executable, "-c", SMALL)
+                self.assertEqual(self.counted("IpReasmOKs", self.b) - before, COUNT)
+                sent = [p for p in packets if p["src_addr"] == "10.97.1.1"]
+                of = self.fates(name, sent)
+                self.assertGreaterEqual(sum(of.values()), 2 * COUNT)
+                self.assertEqual(of["delivered"] + of["transformed"], sum(of.values()), [(p["len_bytes"], p["verdict"]) for p in sent])
 
     def test_what_receive_offload_joined_was_not_dropped(self):
         """The router's own segments are made of what it joined, and a device without scatter-gather has them in one piece each."""

@@ -138,6 +138,7 @@ pub(super) struct Packets {
     numbers: Numbers,
     origins: origin::Origins,
     control: control::Control,
+    wholes: parts::Wholes,
 }
 
 /// The functions that packets met, from 0 in the order of their first: few, however high their own numbers are.
@@ -406,9 +407,10 @@ impl Packets {
         arrivals: &Arrivals,
         mut give: impl FnMut(Ended) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut ids: Vec<u64> = self.live.iter().map(|(id, _)| id).collect();
+        // Whose end was seen first: others may end with them.
+        let mut ids: Vec<(bool, u64)> = self.live.iter().map(|(id, p)| (!p.is_gone(), id)).collect();
         ids.sort_unstable();
-        ids.into_iter().try_for_each(|packet| self.end_one(packet, log_end, arrivals, &mut give))?;
+        ids.into_iter().try_for_each(|(_, packet)| self.end_one(packet, log_end, arrivals, &mut give))?;
         self.origins.decide().try_for_each(|row| give(Ended { row }))
     }
 
@@ -419,8 +421,12 @@ impl Packets {
         arrivals: &Arrivals,
         give: &mut impl FnMut(Ended) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some(p) = self.live.remove(packet) else { return Ok(()) };
+        let Some(mut p) = self.live.remove(packet) else { return Ok(()) };
         self.over.add(packet);
+        if p.fragment.key != 0 {
+            self.wholes.end(&mut p);
+            self.wholes.ended(&p);
+        }
         if !self.no_captures {
             p.sightings(packet, &mut self.sightings);
         }

@@ -126,7 +126,7 @@ code_type! {
         Control = 35, "control", "Text: what the recorder did (dump, functions on or off, trigger).", "";
         Address = 36, "address", "`a` 1 added or changed, 0 removed, `b` ifindex. Text: the address and its state.", "";
         Queueing = 37, "queueing", "A queueing discipline, class or filter: `a` 1 added or changed, 0 removed, `b` ifindex. Text: which, where.", "";
-        Namespace = 38, "namespace", "A network namespace: `a` 1 came, 0 went, `b` its inode number, 0: unknown. Text: its name or number.", "";
+        Namespace = 38, "namespace", "A network namespace: `a` 1 came, 0 went, `b` its inode number, 0: unknown. Text: its name or number. With `link-netnsid` as its text: another namespace has a number in it (1), or none any more (0).", "";
         BridgePort = 40, "bridge-port", "A port of a bridge: `a` its state (BR_STATE_*: 0 disabled, 1 listening, 2 learning, 3 forwarding, 4 blocking), `b` ifindex. Text: name, state and bridge.", "";
         LogLine = 39, "log-line", "A line of a log file given to `kpat integrate --log`: `a` the file, from 0 on, `b` the line in it, from 1 on. Text: the file's name and the line.", "";
     }

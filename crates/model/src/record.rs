@@ -248,6 +248,12 @@ impl Event {
     pub fn copy_of(&self) -> Option<Owner> {
         [Owner::Raw, Owner::Sniffer].into_iter().find(|o| *o as u64 == self.a >> 32)
     }
+
+    /// The event's namespace came or went itself: of the same kind is what it is told of others, which get a number in it and lose it
+    /// (`link-netnsid`).
+    pub fn is_namespaces_own(&self) -> bool {
+        self.kind == EventKind::Namespace && self.netns != 0 && self.b == u64::from(self.netns)
+    }
 }
 
 /// Who gave an event its time.

@@ -241,7 +241,7 @@ impl Sink {
 
     /// An event that happened after `after`, and not after its time, which is when its announcement was read.
     pub fn event_within(&mut self, mut e: model::Event, after: BootNs) {
-        if e.kind == model::EventKind::Namespace && e.a == 0 {
+        if e.is_namespaces_own() && e.a == 0 {
             self.strangers.gone(e.netns);
         }
         e.timed = model::Timed::Read { within_ns: e.at.0.saturating_sub(after.0).max(0) as u64 };

@@ -1,10 +1,61 @@
 //! Parts of other packets that are packets themselves: segments that receive offload joined, as they came, and fragments of a datagram that was put
 //! together. They are freed with the whole, each as what is dropped is, without a reason, also where the whole was read or sent; if it was dropped, it was
 //! so right before, on the same CPU.
+//!
+//! A small fragment is copied behind the one before it where that one's buffer has room (`skb_try_coalesce()`), and freed without a tracepoint: it ends with
+//! its datagram, of which another buffer's end is seen. Rejected: an end by its age alone, since a fragment may wait half a minute for the rest.
 
 use super::live::Live;
-use super::verdict::NEVER;
+use super::verdict::{Drop, NEVER};
 use super::way::Way;
+use kpat_model::hash::Map;
+
+/// The kernel waits no longer for the rest of a datagram.
+const WAIT_NS: i64 = 30_000_000_000;
+const MOST: usize = 1 << 14;
+
+/// The end of a datagram of which this host had fragments.
+#[derive(Clone, Copy)]
+struct Whole {
+    at: i64,
+    drop: Option<Drop>,
+}
+
+/// By datagram and the namespace where its fragments were.
+#[derive(Default)]
+pub(super) struct Wholes(Map<(u64, u32), Whole>);
+
+impl Wholes {
+    /// A packet is over: its datagram is, if it is a fragment whose end was seen.
+    pub(super) fn ended(&mut self, p: &Live) {
+        let at = p.gone_at();
+        if at == NEVER || !p.is_fragment_here() {
+            return;
+        }
+        if self.0.len() >= MOST {
+            self.0.retain(|_, w| w.at >= at.saturating_sub(WAIT_NS));
+        }
+        if self.0.len() < MOST {
+            let new = Whole { at, drop: p.own_drop() };
+            let known = self.0.entry(p.datagram_here()).or_insert(new);
+            if known.at < at {
+                *known = new;
+            }
+        }
+    }
+
+    /// What is a fragment, and whose end was not seen, ends with its datagram.
+    pub(super) fn end(&self, p: &mut Live) {
+        if p.fate.free_at != NEVER || !p.is_fragment_here() {
+            return;
+        }
+        let whole = self.0.get(&p.datagram_here());
+        if let Some(w) = whole.filter(|w| (p.last..p.last.saturating_add(WAIT_NS)).contains(&w.at)) {
+            (p.fate.free_at, p.fate.ended_at) = (w.at, w.at);
+            w.drop.into_iter().for_each(|d| p.fate.dropped(d));
+        }
+    }
+}
 
 impl Way {
     /// Receive offload was the last that had it.
@@ -20,6 +71,30 @@ impl Live {
         self.way.ends_in_offload() || (self.fragment.key != 0 && self.way.rx_last > out)
     }
 
+    /// It is a fragment, and was not sent on.
+    fn is_fragment_here(&self) -> bool {
+        self.fragment.key != 0 && self.may_be_part() && !self.way.ends_in_offload()
+    }
+
+    /// When it, or a copy of it that no sniffer had, was last freed.
+    fn gone_at(&self) -> i64 {
+        match self.fate.ended_at {
+            NEVER if self.way.in_taps(self.fate.free_at) => NEVER,
+            NEVER => self.fate.free_at,
+            at => at,
+        }
+    }
+
+    /// Its end was seen.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone_at() != NEVER
+    }
+
+    fn datagram_here(&self) -> (u64, u32) {
+        let netns = self.headers.all.iter().rev().map(|p| p.netns).find(|n| *n != 0);
+        (self.fragment.key, netns.unwrap_or(0))
+    }
+
     /// Receive offload joined it to another one, which nobody dropped. (Offload itself drops nothing, and gives to others all that it does not join.)
     pub(super) fn was_joined(&self) -> bool {
         self.fate.joined_at != NEVER && self.way.ends_in_offload()
@@ -30,7 +105,7 @@ impl Live {
 mod tests {
     use super::super::verdict::{Knows, Reason};
     use super::super::{Packets, Terms, Touch};
-    use kpat_model::codes::verdict::{DELIVERED, DROPPED, TRANSFORMED};
+    use kpat_model::codes::verdict::{DELIVERED, DROPPED, IN_FLIGHT, TRANSFORMED};
     use kpat_model::hash::Map;
     use kpat_model::{BootNs, Context, Event, EventKind, PacketId};
     use kpat_query::roles::*;
@@ -41,7 +116,8 @@ mod tests {
     const PLACE: u64 = 0xff01;
     const UNSAID: i32 = 2;
 
-    struct Seen(Packets, i64);
+    /// `.2`: what is freed is a copy, whose buffer goes on.
+    struct Seen(Packets, i64, bool);
 
     impl Seen {
         /// Both came over a virtual link.
@@ -51,7 +127,7 @@ mod tests {
                 reasons: Map::from_iter([(UNSAID, Reason::Unspecified), (9, Reason::Packet)]),
                 droppers: Map::from_iter([(PLACE, Reason::Part)]),
             };
-            let mut s = Seen(Packets::new(true, false, terms), 0);
+            let mut s = Seen(Packets::new(true, false, terms), 0, false);
             for packet in [WHOLE, PART] {
                 s.at(packet, XMIT_QUEUE | QDISC_IN).at(packet, XMIT);
             }
@@ -72,7 +148,7 @@ mod tests {
                 skb_tag: 0,
                 point_len: None,
                 moment: true,
-                ends: roles & FREE != 0,
+                ends: roles & FREE != 0 && !self.2,
                 put_off: false,
             };
             self.0.touch(&t, Roles(roles));
@@ -152,5 +228,26 @@ mod tests {
         // Its own drop: elsewhere, or with a reason.
         assert_eq!(offload().dropped(PART, 1, UNSAID).of_part(), DROPPED);
         assert_eq!(fragments().dropped(PART, PLACE, 9).of_part(), DROPPED);
+    }
+    #[test]
+    fn a_fragment_that_ends_unseen_ends_with_its_datagram() {
+        let fragments = || {
+            let mut s = Seen::new();
+            s.at(WHOLE, RX).at(PART, RX).fragment(WHOLE, 5).fragment(PART, 5);
+            s
+        };
+        assert_eq!(fragments().of_part(), IN_FLIGHT, "the rest may come");
+        assert_eq!(fragments().at(WHOLE, FREE | CONSUMED).of_part(), DELIVERED);
+        let copy = &mut fragments();
+        copy.2 = true;
+        assert_eq!(copy.at(WHOLE, FREE | CONSUMED).of_part(), DELIVERED, "in the last one's place");
+        assert_eq!(fragments().dropped(WHOLE, 1, 9).of_part(), DROPPED);
+        assert_eq!(fragments().fragment(WHOLE, 6).at(WHOLE, FREE | CONSUMED).of_part(), IN_FLIGHT);
+        let mut before = Seen::new();
+        before.at(WHOLE, RX).fragment(WHOLE, 5).dropped(WHOLE, 1, 9).at(PART, RX).fragment(PART, 5);
+        assert_eq!(before.of_part(), IN_FLIGHT, "the other one was lost before this came");
+        let mut on = fragments();
+        on.at(PART, XMIT_QUEUE | QDISC_IN).at(WHOLE, FREE | CONSUMED);
+        assert_ne!(on.of_part(), DELIVERED, "sent on as a fragment");
     }
 }

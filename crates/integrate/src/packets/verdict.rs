@@ -398,7 +398,7 @@ impl Way {
         self.rx_last > sent.max(self.queue_at).max(self.xmit_at)
     }
 
-    fn in_taps(&self, at: i64) -> bool {
+    pub(super) fn in_taps(&self, at: i64) -> bool {
         self.taps.iter().any(|t| (t.0..=t.1).contains(&at))
     }
 }

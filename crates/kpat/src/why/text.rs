@@ -103,6 +103,10 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
             notes.line("", Line::of(e.does, Style::Faint));
         }
     }
+    if w.is_unheard() {
+        let text = "the listener's ss -lnt: with more in Recv-Q than in Send-Q its program accepts too slowly, and it drops SYNs without naming a reason; TcpExtListenOverflows, TcpExtListenDrops";
+        notes.line("look at", Line::of(text, Style::Faint));
+    }
     let what = match w.is_of_datagrams() {
         true => "its calls, and how long it waited for answers",
         false => "what TCP itself was waiting for, by its state",

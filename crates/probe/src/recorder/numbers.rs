@@ -3,7 +3,7 @@
 //! A namespace that is watched keeps its number until the monitor leaves it, which is when its end is reported. So a number stands for
 //! another namespace from that end on, or from a later moment at which the new one was not there yet.
 
-use kpat_model::{BootNs, Event, EventKind};
+use kpat_model::{BootNs, Event};
 use std::collections::BTreeMap;
 
 /// The kernel takes a namespace apart after its end; its timers may still send. What is not newer than this is its own.
@@ -31,7 +31,7 @@ pub(super) struct Numbers {
 impl Numbers {
     /// A namespace came, which was not there at `after`, or ended. *Clock*: CLOCK_BOOTTIME.
     pub(super) fn changed(&mut self, e: &Event, after: BootNs) {
-        if e.kind != EventKind::Namespace {
+        if !e.is_namespaces_own() {
             return;
         }
         if e.a == 0 {
@@ -84,7 +84,7 @@ impl Numbers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kpat_model::{Context, PacketId, Timed};
+    use kpat_model::{Context, EventKind, PacketId, Timed};
 
     const N: u32 = 7;
 
@@ -107,6 +107,14 @@ mod tests {
         n.changed(&event(false, 1000), BootNs(950));
         n.changed(&event(true, 1100), BootNs(950));
         assert_eq!(n.since(N), Some(BootNs(1001)));
+    }
+
+    #[test]
+    fn a_peer_that_ends_is_not_the_end() {
+        let mut n = Numbers::default();
+        n.changed(&event(true, 100), BootNs(90));
+        n.changed(&Event { b: 0, text: "link-netnsid 1".into(), ..event(false, 500) }, BootNs(400));
+        assert_eq!((n.since(N), n.has_ended(N)), (None, false));
     }
 
     #[test]

@@ -10,6 +10,8 @@ const RST: i32 = 4;
 const CLOSED_HERE: [i32; 3] = [4, 5, 6];
 /// TCP_CLOSE_WAIT, TCP_LAST_ACK: the other end has.
 const CLOSED_THERE: [i32; 2] = [8, 9];
+/// Not known, TCP_CLOSE: its numbers may have been cleared.
+const OVER: [i32; 2] = [0, 7];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
@@ -42,6 +44,8 @@ pub struct Ending {
     pub reset_by: Option<Which>,
     /// What this end had not read when it reset it, which is why it did (RFC 1122, section 4.2.2.13).
     pub unread_bytes: i64,
+    /// The number behind all that was written, where all had been acknowledged when it was last seen: what it sent then were keepalives.
+    pub all_acked: Option<i64>,
 }
 
 const TCP: i32 = 6;
@@ -72,6 +76,9 @@ impl Ending {
             _ => None,
         };
         self.closed_first = self.closed_first.or(closed);
+        if !OVER.contains(&s.state) {
+            self.all_acked = Some(s.write_seq).filter(|end| *end == s.snd_una);
+        }
         if self.reset_by.is_some() || s.tcp_flags.is_none_or(|f| f & RST == 0) {
             return;
         }
@@ -115,6 +122,7 @@ mod tests {
                 tcp_flags,
                 copied_seq,
                 rcv_nxt,
+                write_seq: 1,
                 ..Default::default()
             });
         }
@@ -144,6 +152,19 @@ mod tests {
         ] {
             assert!(!had_no_port(&other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn what_was_unacknowledged_when_it_was_last_seen() {
+        let mut e = Ending::default();
+        let mut after = |state, snd_una, write_seq| {
+            e.observe(&TcpStateRow { state, snd_una, write_seq, ..Default::default() });
+            e.all_acked
+        };
+        assert_eq!(after(2, 5, 6), None);
+        assert_eq!(after(1, 9, 9), Some(9));
+        assert_eq!(after(1, 9, 12), None);
+        assert_eq!((after(1, 12, 12), after(7, 0, 0)), (Some(12), Some(12)));
     }
 
     #[test]

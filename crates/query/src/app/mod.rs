@@ -24,7 +24,7 @@ pub(crate) use follow::{Follow, Span, WITHOUT_END};
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};
-pub use names::{INTERRUPTED, ended_in_words, ends, errno, protocol};
+pub use names::{INTERRUPTED, died_idle, ended_in_words, ends, errno, protocol};
 use order::Only;
 pub use order::{Moment, in_order};
 pub use questions::Questions;

@@ -51,19 +51,29 @@ const ERRORS: [(i32, &str); 27] = [
 /// begins the call again.
 pub const INTERRUPTED: i32 = 512;
 
+/// The kernel gave a connection up: nothing was answered.
+const TIMED_OUT: &str = "ETIMEDOUT";
+
+/// Whether the kernel gave this connection up because its keepalives were not answered; then the number behind what it had sent.
+pub fn died_idle(error: Option<i32>, ending: &Ending) -> Option<i64> {
+    ending.all_acked.filter(|_| error.is_some_and(|e| errno(e) == TIMED_OUT))
+}
+
 pub fn errno(number: i32) -> String {
     let name = ERRORS.iter().find(|(n, _)| *n == number).map(|(_, name)| (*name).to_owned());
     name.unwrap_or_else(|| format!("error {number}"))
 }
 
 /// Why the kernel ended a connection: the error's name, and what it stands for.
-fn error_in_words(number: i32) -> String {
+fn error_in_words(number: i32, ending: Option<&Ending>) -> String {
     let words = match errno(number).as_str() {
+        TIMED_OUT if ending.is_some_and(|e| e.all_acked.is_some()) => "its keepalives were not answered",
         "ECONNREFUSED" => "a reset, or an ICMP message, answered its SYN",
         "ECONNRESET" => "the other end reset it",
         "EPIPE" => "the other end had closed it, and reset it",
-        "ETIMEDOUT" => "nothing was answered to what was sent again and again",
+        TIMED_OUT => "nothing was answered to what was sent again and again",
         "EHOSTUNREACH" => "the other end, or a router, could not be reached",
+        "EACCES" => "a firewall or a route prohibits it, here or at a router",
         "ENETUNREACH" => "there was no way to its network",
         "ECONNABORTED" => "it was ended from this side: ss -K, or its address went",
         _ => return errno(number),
@@ -73,7 +83,7 @@ fn error_in_words(number: i32) -> String {
 
 /// How a connection ended: the error with which the kernel ended it, and which end did what; `None`: nothing is known of an end.
 pub fn ended_in_words(error: Option<i32>, ending: Option<&Ending>) -> Option<String> {
-    let error = error.map(error_in_words);
+    let error = error.map(|e| error_in_words(e, ending));
     match (error, ending.and_then(Ending::words)) {
         (Some(error), Some(ending)) if !error.ends_with(&ending) => Some(format!("{error}; {ending}")),
         (error, ending) => error.or(ending),
@@ -109,5 +119,9 @@ mod tests {
             "ECONNRESET: the other end reset it; this end closed it first, then the other end reset it"
         );
         assert_eq!(words(None, &by(Which::This)), "this end reset it");
+        let idle = Ending { all_acked: Some(7), ..by(Which::This) };
+        assert_eq!(words(Some(110), &idle), "ETIMEDOUT: its keepalives were not answered; this end reset it");
+        assert!(words(Some(110), &by(Which::This)).contains("sent again"));
+        assert_eq!((died_idle(Some(110), &idle), died_idle(Some(104), &idle)), (Some(7), None));
     }
 }

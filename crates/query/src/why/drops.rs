@@ -55,12 +55,19 @@ fn is_no_room(store: &Store, reason: i64) -> bool {
     store.drop_reason(reason as i32) == Some(NO_ROOM)
 }
 
-/// Of what the sender sent, `bytes` in all, within this time of its own host; most frequent first.
+/// What TCP drops of keepalives it has answered.
+fn is_of_tcp(store: &Store, reason: i64) -> bool {
+    store.drop_reason(reason as i32).is_some_and(|name| name.starts_with("TCP_"))
+}
+
+/// Of what the sender sent, `bytes` in all, within this time of its own host; most frequent first. `idle`: the number behind all that was sent, of a
+/// connection that ended as nothing answered its keepalives, which have the number before.
 pub(super) fn find(
     hosts: &[Host<'_>],
     at: usize,
     sender: &SocketRow,
     bytes: i64,
+    idle: Option<i64>,
     within: RangeInclusive<i64>,
 ) -> Result<Vec<Drops>> {
     let Some(start) = sender.sent_seq else { return Ok(Vec::new()) };
@@ -71,8 +78,13 @@ pub(super) fn find(
         let own = |packet: i64, s: &Segment| {
             let offset = i64::from((s.seq as u32).wrapping_sub(start as u32) as i32);
             // Of what carries nothing only that is lost which a listener should have taken: TCP frees acknowledgements as if it dropped them.
-            let counts = s.payload > 0 || dropped[&packet].iter().any(|d| is_no_room(host.store, d.0));
-            s.flags & (SYN | RST) == 0 && counts && (0..=bytes + 1).contains(&offset)
+            let of = |is: fn(&Store, i64) -> bool| dropped[&packet].iter().any(|d| is(host.store, d.0));
+            let keepalive = idle.is_some_and(|end| (end as u32).wrapping_sub(s.seq as u32) == 1);
+            let counts = match s.payload > 0 || of(is_no_room) {
+                true => (0..=bytes + 1).contains(&offset),
+                false => keepalive && of(|store, reason| !is_of_tcp(store, reason)),
+            };
+            s.flags & (SYN | RST) == 0 && counts
         };
         let packets = of_ports(host.store, sender, &dropped, &window, own)?;
         by_cause(host.store, n, &packets, &dropped, &mut out)?;

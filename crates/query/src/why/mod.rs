@@ -28,7 +28,7 @@ mod sums;
 use crate::abreast::Progress;
 pub use crate::app::connections::Host;
 use crate::app::connections::{Clock, other_end};
-use crate::app::{Ending, Spread};
+use crate::app::{Ending, Spread, died_idle};
 use crate::error::Result;
 use crate::packet::PacketDetail;
 use crate::store::Store;
@@ -387,15 +387,23 @@ impl Why {
         }
     }
 
+    /// Its SYN came to the listener's transport layer, which answered nothing.
+    pub fn is_unheard(&self) -> bool {
+        !self.refused
+            && self.opening.dropped().is_none()
+            && self.opening.unanswered().is_some()
+            && self.lost == 0
+    }
+
     /// Why its SYN waited for an answer.
     fn unanswered(&self) -> &'static str {
         if self.refused {
             "a reset answered its SYN"
-        } else if self.opening.syns.iter().any(Opener::is_dropped) {
+        } else if self.opening.is_syn_lost() {
             "its SYN was dropped on the way"
         } else if self.opening.dropped().is_some() {
             "the answer to its SYN was dropped on the way"
-        } else if self.opening.unanswered().is_some() && self.lost == 0 {
+        } else if self.is_unheard() {
             "its SYN was delivered, and the listener did not answer"
         } else if self.opening.syns.iter().any(|o| o.asks_ns * 2 > self.whole_ns()) {
             "its SYN waited for the next hop's link address"
@@ -500,9 +508,10 @@ pub fn why(
         why.opening = opening;
         why.refused |= !why.opening.refusals.is_empty() && !why.connected;
     }
-    if gathered.again > gathered.syns_again || far.is_none() && why.connected {
+    let idle = died_idle(sender.error, &why.ending);
+    if gathered.again > gathered.syns_again || far.is_none() && why.connected || idle.is_some() {
         let bytes = gathered.given_bytes.max(sender.sent_bytes);
-        why.drops = drops::find(hosts, at, &sender, bytes, sender.first_ns..=i64::MAX)?;
+        why.drops = drops::find(hosts, at, &sender, bytes, idle, sender.first_ns..=i64::MAX)?;
     }
     why.host = at;
     if let Some((end, clock)) = far {

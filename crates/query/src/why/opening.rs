@@ -19,6 +19,9 @@ const ACK: i64 = 16;
 /// says so when its SYN is about to be made, and its last state may be older than what ended it.
 const BESIDE_NS: i64 = 5_000_000;
 
+/// Where TCP receives.
+const RECEIVES: [&str; 2] = ["tcp_v4_rcv", "tcp_v6_rcv"];
+
 /// A packet of the opening.
 #[derive(Clone, Debug)]
 pub struct Opener {
@@ -60,10 +63,22 @@ impl Opening {
     /// The first SYN, or else answer, that a kernel dropped, and how often that kernel did so.
     pub fn dropped(&self) -> Option<(&Opener, usize)> {
         [&self.syns, &self.answers].into_iter().find_map(|all| {
-            let first = all.iter().find(|o| o.is_dropped())?;
-            let there = all.iter().filter(|o| o.host == first.host && o.is_dropped());
-            Some((first, there.map(|o| o.drops).sum()))
+            let lost = || all.iter().filter(|o| self.is_lost(o));
+            let first = lost().next()?;
+            Some((first, lost().filter(|o| o.host == first.host).map(|o| o.drops).sum()))
         })
+    }
+
+    pub fn is_syn_lost(&self) -> bool {
+        self.syns.iter().any(|o| self.is_lost(o))
+    }
+
+    /// It was dropped, and not because the listener had answered that SYN before: TCP frees one that comes again as if it dropped it, and answers it again
+    /// (`tcp_check_req()` of net/ipv4/tcp_minisocks.c).
+    fn is_lost(&self, o: &Opener) -> bool {
+        let by_tcp = o.reason == "NOT_SPECIFIED" && RECEIVES.iter().any(|f| o.place.starts_with(f));
+        let answered = || self.answers.iter().any(|a| a.host == o.host && a.first_ns < o.last_ns);
+        o.is_dropped() && !(by_tcp && answered())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -241,6 +256,36 @@ mod tests {
             reason,
             place,
             device: None,
+        }
+    }
+
+    #[test]
+    fn a_syn_that_meets_an_answered_one_is_not_lost() {
+        let freed = |host, packet, times, place: &str| Opener {
+            drops: 1,
+            reason: "NOT_SPECIFIED".to_owned(),
+            place: place.to_owned(),
+            ..opener(host, packet, times)
+        };
+        let answer = Opener { drops: 1, reason: "NETFILTER_DROP".to_owned(), ..opener(0, 2, (15, 20)) };
+        let again = freed(0, 3, (100, 110), "tcp_v4_rcv+0x99");
+        let lost = |second: &Opener| {
+            let o = Opening {
+                syns: vec![opener(0, 1, (10, 20)), second.clone()],
+                answers: vec![answer.clone()],
+                ..Opening::default()
+            };
+            (o.is_syn_lost(), o.dropped().map(|(first, of)| (first.packet, of)))
+        };
+        assert_eq!(lost(&again), (false, Some((2, 1))));
+        // Elsewhere, before there was an answer, in another kernel than the answers, or for a reason.
+        for other in [
+            freed(0, 3, (100, 110), "ip_error+0x94"),
+            freed(0, 3, (5, 10), "tcp_v4_rcv+0x99"),
+            freed(1, 3, (100, 110), "tcp_v4_rcv+0x99"),
+            Opener { reason: "TCP_MD5FAILURE".to_owned(), ..again.clone() },
+        ] {
+            assert_eq!(lost(&other), (true, Some((3, 1))), "{other:?}");
         }
     }
 
