@@ -65,7 +65,7 @@ pub fn explained(name: &str) -> Option<Explained> {
 
 /// By name as the logs have it: without `SKB_DROP_REASON_`. `place`: where the kernel dropped with it, `function` or `function+0x1f`; empty: not known.
 pub fn drop_reason(name: &str, place: &str) -> Option<Explained> {
-    let function = place.split(['+', '.']).next().filter(|f| !f.is_empty());
+    let function = place.split(['+', '.', ' ']).next().filter(|f| !f.is_empty());
     let there = function.and_then(|f| DROP_REASONS.by_name.get(format!("{name}@{f}").as_str()).copied());
     there.or_else(|| DROP_REASONS.get(name))
 }
@@ -137,6 +137,9 @@ mod tests {
         assert_eq!(of("ip_error.isra.0+0x94"), of("ip_error"));
         assert_eq!(of("some_function+0x1"), of(""));
         assert_ne!(drop_reason("IP_INNOROUTES", "ip_error+0x94"), Some(of("ip_error")));
+        let netfilter = |place| drop_reason("NETFILTER_DROP", place).unwrap();
+        assert_eq!(netfilter("nft_do_chain [nf_tables]"), netfilter("nft_do_chain+0x46f"));
+        assert_ne!(netfilter("nft_do_chain"), netfilter("nf_hook_slow"));
     }
 
     #[test]
