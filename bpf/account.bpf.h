@@ -161,7 +161,8 @@ struct account {
 	u32 datagram_port;
 	u32 datagram_pid;
 	u64 datagram_socket;
-	u32 handed; /* the task that runs is among handed_tasks */
+	u32 handed; /* the task that runs is among handed_tasks, */
+	u32 child; /* and among children */
 	u32 since; /* the message was taken of whom it serves: TELLS, WROTE */
 	u32 turn; /* which of two sets of sums this CPU adds to: user space takes the other one, to which nobody adds any more */
 	u32 summing; /* a program adds to one of the sums below: what interrupts it adds to the tables */
@@ -198,6 +199,9 @@ struct served {
 };
 #define WROTE 1 /* it has written to a socket since */
 #define FOR_FILES 4 /* what it works for was asked by a file system's request, which only an answer by that one's device is for: filesystems.bpf.h */
+#define MAKES 8 /* it has made processes for clients: each of their messages counts (makers.bpf.h) */
+#define AT_SOCKET 16 /* what it works for came by a socket */
+#define FROM_CHILD 32 /* it took of such a process what its client waits for no more */
 #define TELLS 2 /* it takes other clients' requests before it answers the first: its answers tell whom it worked for */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -265,12 +265,18 @@ static __always_inline int slept(struct account *a, struct handed *h)
 	return 0;
 }
 
+__noinline int child_writes(struct account *a);
+
 static __always_inline void task_ends_work(void)
 {
 	struct account *a = this_account();
 	u32 pid;
 
-	if (!no_frames(a) || !at_task(a) || !(a->since & TELLS))
+	if (!no_frames(a) || !at_task(a))
+		return;
+	if (a->child)
+		child_writes(a);
+	if (!(a->since & TELLS))
 		return;
 	pid = a->pid;
 	slept(a, bpf_map_lookup_elem(&handed_tasks, &pid));

@@ -273,7 +273,7 @@ static __noinline u64 client_at(struct account *a, u64 sk, u32 *purpose)
 		*purpose = KP_FOR_HANDED_REMOTE;
 		return known && *known & 1 ? key : 0;
 	}
-	me = own_number(a);
+	me = answers_as_number(a);
 	key = other->who >> 32;
 	if (key == me)
 		return 0;
@@ -301,6 +301,8 @@ static __noinline int answers_one(struct account *a, u64 sk)
 			keep_state(process, HANDS);
 		return 0;
 	}
+	if (a->since & FROM_CHILD)
+		passes_on(a, client);
 	if (!client || !asks_no_more(process, client))
 		return 0;
 	if (client == a->serving)
@@ -339,6 +341,8 @@ static __noinline int handed_answers(struct account *a, u64 sk)
 		client = asks_now_for(h);
 		return client ? asks_for(a, sk, client, h->purpose) : 0;
 	}
+	if (a->since & FROM_CHILD)
+		passes_on(a, client);
 	if (tell && h->last == TOOK_UNKNOWN && h->speech)
 		says_for(a, h->speech, h->speech_is_unix ? ON_UNIX : 0, client, purpose);
 	if (tell && h->client != client) {

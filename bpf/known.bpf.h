@@ -46,12 +46,12 @@ static __always_inline void talk_changes(void)
 	add(&talk, 1);
 }
 
-/* Does a task take the same of the same as before? Of one whose answers tell each message counts. */
+/* Does a task take the same of the same as before? Of one whose answers tell, or that makes processes for clients, each message counts. */
 static __always_inline bool took_before(struct account *a, u64 of)
 {
 	struct known *k = &a->known;
 
-	return k->took == of && k->took_by == a->pid && k->took_at == talk_now() && k->serving == a->serving && (!a->serving || k->serving_for == a->serving_for) && !(a->since & TELLS) &&
+	return k->took == of && k->took_by == a->pid && k->took_at == talk_now() && k->serving == a->serving && (!a->serving || k->serving_for == a->serving_for) && !(a->since & (TELLS | MAKES)) &&
 	       ++k->times % ASKED_AGAIN;
 }
 
@@ -78,8 +78,8 @@ static __always_inline u64 speaker(struct account *a)
 	return (u64)own_number(a) << 32 | a->victim;
 }
 
-/* The task took a client's message. */
-static __always_inline void serve_client(struct account *a, u64 client, u32 purpose)
+/* The task took a client's message; or what a process gives it that was made for this client, which asks nothing. */
+static __always_inline void serve_client(struct account *a, u64 client, u32 purpose, bool asking)
 {
 	u32 process = bpf_get_current_pid_tgid() >> 32, state = state_is(process, SERVER | HANDS);
 	bool turns;
@@ -91,7 +91,7 @@ static __always_inline void serve_client(struct account *a, u64 client, u32 purp
 		serve(a, client, purpose);
 	if (a->serving && a->victim != KP_OTHERS && serves_client(a) && (a->since & TELLS || (a->serving != client && !(a->since & WROTE)) || turns))
 		takes_another(a, client, purpose, turns);
-	if (state & HANDS)
+	if (state & HANDS && asking)
 		asks(process, client);
 	serve(a, client, purpose);
 }

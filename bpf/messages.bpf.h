@@ -18,7 +18,7 @@
 #ifndef KPAT_MESSAGES_H
 #define KPAT_MESSAGES_H
 
-#include "known.bpf.h"
+#include "makers.bpf.h"
 #include "peers.bpf.h"
 
 #define AF_UNIX 1
@@ -48,15 +48,22 @@ static __always_inline u64 dialog_key(u64 me, u64 other, u32 role)
 __noinline int took_of(u64 sender, u32 role)
 {
 	struct account *a = this_account();
-	u64 me, other = sender >> 32, pair, first, *dialog;
-	u32 as = sender;
+	u64 me, other = sender >> 32, pair, first, *dialog, as = (u32)sender;
+	struct child *c;
+	u32 purpose;
 
 	if (!a || !other)
 		return 0;
 	rests_until_now(a);
 	me = own_number(a);
-	if (other == me)
+	if (other == me || (a->child && is_within_work(a, other)))
 		return 0;
+	c = state_is(bpf_get_current_pid_tgid() >> 32, HANDS) ? took_of_child(a, other) : NULL;
+	if (c) {
+		as = is_waited_for(c) ? c->client : 0;
+		purpose = served_as(c->purpose);
+		goto serves;
+	}
 	pair = dialog_key(me, other, role);
 	dialog = bpf_map_lookup_elem(&dialogs, &pair);
 	if (!dialog) {
@@ -75,10 +82,14 @@ __noinline int took_of(u64 sender, u32 role)
 		}
 		return 1;
 	}
-	if (a->victim == KP_OTHERS && (as == KP_OTHERS || !(*dialog & ANSWERED)))
+	if (a->victim == KP_OTHERS && (as == KP_OTHERS || !(*dialog & ANSWERED))) {
 		serve(a, 0, 0);
-	else
-		serve_client(a, as, *dialog & ANSWERED ? KP_FOR_CLIENT : KP_FOR_ASKER);
+		return 0;
+	}
+	purpose = *dialog & ANSWERED ? KP_FOR_CLIENT : KP_FOR_ASKER;
+serves:
+	if (as)
+		serve_client(a, as, purpose, !c);
 	return 0;
 }
 

@@ -18,11 +18,12 @@
 #define FAULT_OF_KERNEL 3
 #define SERVES 4 /* it is among served_tasks */
 #define HAS_RUN 8 /* a process with this id, since the last one began */
+#define CHILD 0x1000 /* it is among children */
 #define HANDED 0x2000 /* it is among handed_tasks */
 #define HANDS 0x4000 /* of a process: one of its threads has handed work to another */
 #define SERVER 0x8000 /* of a process: it took a client's message */
 #define BEFORE 4 /* from this bit on: how many processes had it before */
-#define MOST_BEFORE 511 /* what comes after them is one with the last */
+#define MOST_BEFORE 255 /* what comes after them is one with the last */
 #define STATES 1048576 /* words, for as many ids as there may be (PID_MAX_LIMIT) */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -90,7 +90,7 @@ static __always_inline bool took_remote(struct account *a, struct ends *e, u64 s
 			bpf_map_update_elem(&remotes, &number, &state, BPF_ANY);
 	}
 	if (serves)
-		serve_client(a, number, KP_FOR_REMOTE);
+		serve_client(a, number, KP_FOR_REMOTE, true);
 	return !serves;
 }
 

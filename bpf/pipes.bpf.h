@@ -41,6 +41,8 @@ __noinline int writing_begins(u64 number, u32 also_pipes)
 	file = file_of(number);
 	inode = file ? BPF_CORE_READ(file, f_inode) : NULL;
 	kind = inode ? BPF_CORE_READ(inode, i_mode) & S_IFMT : 0;
+	if (a->child && (kind == S_IFSOCK || kind == S_IFIFO))
+		child_writes(a);
 	if (kind == S_IFSOCK)
 		unix_begins(a, file, who);
 	else if ((!kind || kind == S_IFREG) && hands_on(a))

@@ -127,7 +127,10 @@ __noinline int taken_from(u64 key, long much, u32 emptied)
 	}
 	if ((end > written || (emptied && end != written)) && !p->writing)
 		p->taken = p->written;
-	return who >> 32 ? took_of(who, NOT_KNOWN) : who;
+	if (!(who >> 32))
+		return who;
+	a->took_at = 0;
+	return took_of(who, NOT_KNOWN);
 }
 
 struct ipc_namespace;

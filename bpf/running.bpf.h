@@ -11,7 +11,7 @@
 #ifndef KPAT_RUNNING_H
 #define KPAT_RUNNING_H
 
-#include "handed.bpf.h"
+#include "children.bpf.h"
 #include "pairs.bpf.h"
 
 static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
@@ -29,6 +29,9 @@ static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
 		put(a, mode, KP_FOR_ITSELF, 0, &w);
 }
 
+static __noinline int child_rests(struct account *a);
+static __noinline int makes_child(struct account *a, u32 pid);
+
 /* What the task that runs did since it was last asked. */
 __noinline int put_task(struct account *a)
 {
@@ -36,6 +39,8 @@ __noinline int put_task(struct account *a)
 		return 0;
 	if (a->handed && (!a->serving || a->since & TELLS))
 		count_handed(a);
+	if (a->child && !a->serving)
+		count_child(a);
 	put_mode(a, KP_WORK_USER, 0);
 	put_mode(a, KP_WORK_KERNEL, take(&a->calls));
 	put_mode(a, KP_WORK_IDLE, 0);
@@ -66,7 +71,7 @@ static __always_inline u32 mode_of(struct account *a, struct task_struct *task, 
 
 static __always_inline void runs(struct account *a, struct task_struct *task)
 {
-	u32 pid = task->pid, state = state_is(pid, SERVES | HANDED);
+	u32 pid = task->pid, state = state_is(pid, SERVES | HANDED | CHILD);
 	struct served *s;
 
 	a->mode = mode_of(a, task, pid);
@@ -77,6 +82,7 @@ static __always_inline void runs(struct account *a, struct task_struct *task)
 	a->serving = 0;
 	a->since = 0;
 	a->handed = state & HANDED;
+	a->child = state & CHILD;
 	if (state & SERVES) {
 		s = bpf_map_lookup_elem(&served_tasks, &pid);
 		if (s) {
@@ -112,7 +118,7 @@ static __always_inline void task_border(struct account *a)
 /* The task works for another process from here on; 0: for itself. */
 static __always_inline void serve(struct account *a, u64 process, u32 purpose)
 {
-	struct served s = { .process = process, .purpose = purpose, .since = a->since & TELLS };
+	struct served s = { .process = process, .purpose = purpose, .since = (a->since & (TELLS | MAKES)) | (a->took_at ? AT_SOCKET : 0) };
 	u32 pid = a->pid;
 
 	if (a->serving == process && (!process || a->serving_for == purpose))
@@ -194,7 +200,9 @@ int work_sched_switch(u64 *ctx)
 			keep_state(pid, state);
 		}
 	}
-	if (a->since && ctx[3] & TASK_INTERRUPTIBLE && !ctx[0])
+	if (a->child)
+		child_rests(a);
+	if (a->since & (WROTE | TELLS) && ctx[3] & TASK_INTERRUPTIBLE && !ctx[0])
 		sleeps(a, prev);
 	pair_is_left(a, pid);
 	pair_goes_on(a, next->pid);
@@ -219,16 +227,22 @@ PAIR("raw_tp/sched_process_fork", work_sched_process_fork, AT_FORK)
 {
 	u32 pid = kread((struct task_struct *)(ctx[1]), pid), process = kread((struct task_struct *)(ctx[1]), tgid);
 	struct account *a = this_account();
+	u32 had;
 
 	if (pid == process)
 		begins(ctx[1], pid);
 	forget_name_of(pid);
-	if (take_state(pid, 3 | SERVES | HANDED | HANDS | SERVER) & SERVES)
+	had = take_state(pid, 3 | SERVES | HANDED | HANDS | SERVER | CHILD);
+	if (had & SERVES)
 		bpf_map_delete_elem(&served_tasks, &pid);
+	if (had & CHILD)
+		bpf_map_delete_elem(&children, &pid);
 	if (pid != process && no_frames(a) && a->pid == (u32)current_pid_tgid() && hands_on(a) && a->victim != KP_OTHERS) {
 		is_handed(pid, 0, 0, client_of(a) ?: NOT_SAID);
 		keep_state(process, HANDS);
 	}
+	if (no_frames(a) && a->pid == (u32)current_pid_tgid() && a->victim != KP_OTHERS && (a->child || pid == process))
+		makes_child(a, pid);
 	begins_as_chosen(ctx[0], ctx[1]);
 	return 0;
 }

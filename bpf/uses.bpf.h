@@ -100,6 +100,25 @@ static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
 	return 0;
 }
 
+/* A process that was made for a client answers itself: what it did is for that one, which waits for no more. */
+static __noinline int child_answers(struct account *a, u64 sk)
+{
+	struct child *c;
+	u32 purpose;
+	u64 client;
+
+	if (!a)
+		return 0;
+	client = client_at(a, sk, &purpose);
+	c = own_child(a);
+	if (!c || client != c->client)
+		return 0;
+	border(a);
+	put_task(a);
+	charge_child(a, c);
+	return asks_no_more(c->maker & KP_ID_MASK, client);
+}
+
 static __always_inline int wrote_to(struct sock *sk, int bytes)
 {
 	struct account *a = this_account();
@@ -112,6 +131,8 @@ static __always_inline int wrote_to(struct sock *sk, int bytes)
 			has_written(a);
 		if (serves_client(a) && a->victim != KP_OTHERS && a->mode != KP_WORK_THREAD)
 			answers_one(a, (u64)sk);
+	} else if (a->child && !a->serving) {
+		child_answers(a, (u64)sk);
 	} else if (a->handed || (state_is(bpf_get_current_pid_tgid() >> 32, SERVER) && a->victim != KP_OTHERS && a->mode != KP_WORK_THREAD)) {
 		handed_answers(a, (u64)sk);
 	}

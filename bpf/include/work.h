@@ -69,6 +69,7 @@ enum kp_use_kind {
 	KP_USE_OPEN = 3, /* it listens, or connects */
 	KP_USE_TAKE = 5, /* it took a datagram: whole, and nobody else did */
 	KP_USE_ANSWER = 4, /* it took an answer of the process that is in the place of the socket: that one is its server */
+	KP_USE_MADE = 6, /* it made the process that is in the place of the socket, for its client (children.bpf.h) */
 };
 
 /* Sums of profile.bpf.c, in hash tables. */

@@ -252,8 +252,7 @@ impl Charges {
         let (mut parts, mut handed) = (Vec::new(), BTreeMap::new());
         for ((client, of), sum) in &self.handed {
             let (for_whom, client) = match of.2 {
-                Purpose::Handed => self.since_message(of.3, *client as u32),
-                Purpose::HandedRemote => self.since_remote(of.3, *client),
+                Purpose::Handed | Purpose::HandedRemote => self.part_for(of.3, of.2, *client),
                 _ => {
                     *handed.entry(*of).or_default() += sum.ns;
                     continue;
@@ -276,8 +275,8 @@ impl Charges {
     fn peer_rows(&self) -> Vec<PeerRow> {
         let mut served: BTreeMap<(u64, u32), u64> = BTreeMap::new();
         let handed = self.handed.iter().filter(|((_, of), _)| of.2 == Purpose::HandedRemote);
-        for ((ends, (_, _, _, victim)), sum) in self.of_peers.iter().chain(handed) {
-            if self.since_remote(*victim, *ends).0 == Purpose::Client {
+        for ((ends, (_, _, purpose, victim)), sum) in self.of_peers.iter().chain(handed) {
+            if self.part_for(*victim, *purpose, *ends).0 == Purpose::Client {
                 *served.entry((*ends, *victim)).or_default() += sum.ns;
             }
         }

@@ -81,6 +81,7 @@ code_type! {
         Open = 3, "open", "It listens, or connects.", "";
         Take = 5, "take", "It took a datagram: all of it, and nobody else did.", "";
         Answer = 4, "answer", "It took an answer of the process whose number is in the place of the socket: that one is its server.", "";
+        Made = 6, "made", "It made the process whose number is in the place of the socket while it worked for a client, which that one's work is for, too.", "";
     }
 }
 
@@ -166,7 +167,7 @@ pub struct Peer {
 pub struct SocketUse {
     pub at: BootNs,
     pub how: UseKind,
-    /// Of [`UseKind::Answer`] a process.
+    /// Of [`UseKind::Answer`] and [`UseKind::Made`] a process.
     pub socket: u64,
     pub process: u32,
     pub bytes: u64,

@@ -4,8 +4,8 @@
 //! A part is known when the answer is sent, which may be on another CPU than that of the time that it is a part of. So what a CPU has not enough of is taken from the others' time of the
 //! same process: the sums of a process are exact, and of each CPU what its time adds up to.
 
-use super::{Of, Sum};
-use kpat_model::Purpose;
+use super::{Charges, Of, Served, Sum};
+use kpat_model::{Purpose, UseKind};
 use std::collections::BTreeMap;
 
 /// By what it is, the process that is charged or is the client, and the way of what is forwarded.
@@ -19,6 +19,19 @@ pub(super) struct Part {
     pub ns: u64,
     /// Of these it is not sure.
     pub unsure_ns: u64,
+}
+
+impl Charges {
+    /// What was handed to a process, or done since a message of another host: also of a process that was made for the client by who answers it.
+    pub(super) fn part_for(&self, process: u32, purpose: Purpose, client: u64) -> Served {
+        let made = UseKind::Made;
+        let makers = self.uses.get(&(process.into(), made)).into_iter().flat_map(|m| m.keys().copied());
+        let mut served = std::iter::once(process).chain(makers).map(|server| match purpose {
+            Purpose::Handed => self.since_message(server, client as u32),
+            _ => self.since_remote(server, client),
+        });
+        served.find(|s| s.0 == Purpose::Client).unwrap_or((Purpose::Itself, Some(process)))
+    }
 }
 
 /// Takes parts out of what processes did for themselves. `handed`: all that was handed; what is no part for a client is told apart, too.
@@ -70,9 +83,9 @@ fn take(all: &mut Rows, of: Of, ns: u64, to: (Purpose, Option<u32>)) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Charges, tests::reaches};
+    use super::super::tests::reaches;
     use super::*;
-    use kpat_model::{BootNs, Busy, SocketUse, UseKind, Work};
+    use kpat_model::{BootNs, Busy, SocketUse, Work};
 
     const SERVER: u32 = 7;
 
@@ -163,6 +176,35 @@ mod tests {
                 row(Purpose::Itself, server, 20),
                 row(Purpose::Handed, Some(20), 50),
                 row(Purpose::HandedOn, server, 30),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_process_that_a_server_made_is_for_whom_the_server_answers() {
+        const MADE: u32 = 8;
+        let mut c = Charges::default();
+        for (victim, purpose, client, ns) in [
+            (MADE, Purpose::Itself, 0, 100),
+            (MADE, Purpose::Handed, 20, 50),
+            (MADE, Purpose::Handed, 30, 20),
+            (9, Purpose::Itself, 0, 10),
+            (9, Purpose::Handed, 20, 10),
+        ] {
+            c.work(0, &Work { victim, ..work(purpose, client, ns) });
+        }
+        for (how, socket, process) in [(UseKind::Answer, SERVER, 20), (UseKind::Made, MADE, SERVER)] {
+            c.used(&SocketUse { at: BootNs(1), how, socket: socket.into(), process, bytes: 0, times: 1 });
+        }
+        c.settle(true);
+        let rows: Vec<_> = c.rows().iter().map(|r| (r.purpose, r.victim, r.beneficiary, r.time_ns)).collect();
+        let row = |purpose: Purpose, who, whom, ns| (purpose as i32, Some(who), Some(whom), ns);
+        assert_eq!(
+            rows,
+            [
+                row(Purpose::Itself, MADE as i32, MADE as i32, 50),
+                row(Purpose::Itself, 9, 9, 10),
+                row(Purpose::Handed, MADE as i32, 20, 50),
             ]
         );
     }

@@ -108,7 +108,7 @@ impl Labels {
         let processes = match sum {
             Record::Work(w) if w.purpose.is_of_process() => [w.victim, u32::try_from(w.socket).unwrap_or(0)],
             Record::Work(w) => [w.victim, 0],
-            Record::SocketUse(u) if u.how == UseKind::Answer => {
+            Record::SocketUse(u) if matches!(u.how, UseKind::Answer | UseKind::Made) => {
                 [u.process, u32::try_from(u.socket).unwrap_or(0)]
             }
             Record::SocketUse(u) => [u.process, 0],
