@@ -198,17 +198,28 @@ struct served {
 	u32 since;
 };
 #define WROTE 1 /* it has written to a socket since */
+#define TELLS 2 /* it takes other clients' requests before it answers the first: its answers tell whom it worked for */
 #define FOR_FILES 4 /* what it works for was asked by a file system's request, which only an answer by that one's device is for: filesystems.bpf.h */
 #define MAKES 8 /* it has made processes for clients: each of their messages counts (makers.bpf.h) */
 #define AT_SOCKET 16 /* what it works for came by a socket */
 #define FROM_CHILD 32 /* it took of such a process what its client waits for no more */
-#define TELLS 2 /* it takes other clients' requests before it answers the first: its answers tell whom it worked for */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, u32);
 	__type(value, struct served);
 } served_tasks SEC(".maps");
+
+/* So it is of the message that the task took last, also when it is switched to again. */
+static __always_inline void since_is(struct account *a, u32 flag)
+{
+	u32 pid = a->pid;
+	struct served *s = bpf_map_lookup_elem(&served_tasks, &pid);
+
+	if (s)
+		s->since |= flag;
+	a->since |= flag;
+}
 
 /* A number of each file of a recording, in which nothing may be missing that is logged once: stacks, ends of connections. */
 u64 file_round SEC(".data.round") = 1;

@@ -73,6 +73,13 @@ struct {
 	__type(value, struct asked);
 } asked SEC(".maps");
 
+static __always_inline struct asked *asked_of(u32 process, u64 client)
+{
+	u64 key = mixed(process, client);
+
+	return bpf_map_lookup_elem(&asked, &key);
+}
+
 __noinline int asks(u32 process, u64 client)
 {
 	u64 key = mixed(process, client);
@@ -118,8 +125,7 @@ static __always_inline u32 gets(u32 process, u64 client, bool after)
 /* A thread answers this client: nothing is left of what was asked. True: it was. */
 __noinline bool asks_no_more(u32 process, u64 client)
 {
-	u64 key = mixed(process, client);
-	struct asked *at = bpf_map_lookup_elem(&asked, &key);
+	struct asked *at = asked_of(process, client);
 
 	if (!at || !at->times)
 		return false;
@@ -141,8 +147,7 @@ __noinline bool asks_no_more(u32 process, u64 client)
 
 static __always_inline bool in_turns(u32 process)
 {
-	u64 key = mixed(process, ANSWERS);
-	struct asked *n = bpf_map_lookup_elem(&asked, &key);
+	struct asked *n = asked_of(process, ANSWERS);
 
 	return n && n->since;
 }

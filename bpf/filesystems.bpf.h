@@ -167,16 +167,9 @@ static __noinline int asked_for_files(struct account *a, struct pt_regs *regs, u
 __noinline int answered_for_files(void)
 {
 	struct account *a = this_account();
-	struct served *s;
-	u32 pid;
 
-	if (!a || (a->since & (FOR_FILES | WROTE)) != FOR_FILES)
-		return 0;
-	pid = a->pid;
-	s = bpf_map_lookup_elem(&served_tasks, &pid);
-	if (s)
-		s->since |= WROTE;
-	a->since |= WROTE;
+	if (a && (a->since & (FOR_FILES | WROTE)) == FOR_FILES)
+		since_is(a, WROTE);
 	return 0;
 }
 

@@ -386,15 +386,8 @@ __noinline int turns_elsewhere(struct account *a)
 /* It has written since it took the message of whom it serves. */
 static __always_inline void has_written(struct account *a)
 {
-	u32 pid = a->pid;
-	struct served *s;
-
-	if (a->since & FOR_FILES)
-		return;
-	s = bpf_map_lookup_elem(&served_tasks, &pid);
-	if (s)
-		s->since |= WROTE;
-	a->since |= WROTE;
+	if (!(a->since & FOR_FILES))
+		since_is(a, WROTE);
 }
 
 #endif

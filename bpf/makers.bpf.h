@@ -21,13 +21,6 @@ struct {
 	__type(value, u32);
 } late_children SEC(".maps");
 
-static __always_inline struct asked *asked_of(u32 process, u64 client)
-{
-	u64 key = mixed(process, client);
-
-	return bpf_map_lookup_elem(&asked, &key);
-}
-
 /* Does the client still wait for the answer to the request for which this process was made? */
 static __noinline int is_waited_for(struct child *c)
 {
@@ -60,16 +53,6 @@ __noinline int child_writes(struct account *a)
 	if (c)
 		c->gave = 1;
 	return child_rests(a);
-}
-
-static __always_inline void since_is(struct account *a, u32 flag)
-{
-	u32 pid = a->pid;
-	struct served *s = bpf_map_lookup_elem(&served_tasks, &pid);
-
-	if (s)
-		s->since |= flag;
-	a->since |= flag;
 }
 
 /* A task that works for a client makes a process for the first time. Has it answered? That is known of what comes from now on. */

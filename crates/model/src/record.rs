@@ -249,8 +249,8 @@ impl Event {
         [Owner::Raw, Owner::Sniffer].into_iter().find(|o| *o as u64 == self.a >> 32)
     }
 
-    /// The event's namespace came or went itself: of the same kind is what it is told of others, which get a number in it and lose it
-    /// (`link-netnsid`).
+    /// The event's namespace came or went itself. Its announcements that another one was given a number in it (`link-netnsid`), or lost that,
+    /// are of the same kind.
     pub fn is_namespaces_own(&self) -> bool {
         self.kind == EventKind::Namespace && self.netns != 0 && self.b == u64::from(self.netns)
     }

@@ -243,11 +243,12 @@ pub fn packet_fields() -> impl Iterator<Item = &'static PacketField> {
     PACKET_COLUMNS.iter().flat_map(|c| c.fields)
 }
 
-/// Whose process sent or received it.
+/// The process of the thread that sent or received it, as it was called then.
 fn process<'s>(store: &'s Store, p: &PacketRow) -> Option<&'s ProcessRow> {
     p.pid.and_then(|pid| store.process(pid, p.last_ns))
 }
 
+/// Whose process sent or received it.
 fn of_thread(store: &Store, p: &PacketRow) -> Option<Owner> {
     p.pid.and_then(|pid| store.owner_of_thread(pid, p.last_ns))
 }

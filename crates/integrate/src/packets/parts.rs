@@ -229,6 +229,7 @@ mod tests {
         assert_eq!(offload().dropped(PART, 1, UNSAID).of_part(), DROPPED);
         assert_eq!(fragments().dropped(PART, PLACE, 9).of_part(), DROPPED);
     }
+
     #[test]
     fn a_fragment_that_ends_unseen_ends_with_its_datagram() {
         let fragments = || {
