@@ -45,6 +45,24 @@ while read < int(sys.argv[1]): read += os.read(f, 2000)[9] == 17
 print(read, flush=True)
 signal.pause()
 """
+# Writes datagrams to each of two addresses.
+TUN_WRITES = """
+import fcntl, os, signal, socket, struct, sys
+f = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(f, 0x400454ca, struct.pack("16sH22x", b"t0", 0x1001))
+print("ready", os.getpid(), flush=True)
+sys.stdin = open(sys.argv[1])
+sys.stdin.readline()
+def datagram(to, n):
+    data = b"%08d" % n
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 28 + len(data), n, 0, 64, 17, 0, socket.inet_aton("10.97.3.2"), socket.inet_aton(to))
+    s = sum(struct.unpack("!10H", head))
+    s = (s >> 16) + (s & 0xffff)
+    return head[:10] + struct.pack("!H", ~(s + (s >> 16)) & 0xffff) + head[12:] + struct.pack("!HHHH", 5000, 9000, 8 + len(data), 0) + data
+for n in range(int(sys.argv[2])):
+    for to in sys.argv[3:]: os.write(f, datagram(to, n))
+signal.pause()
+"""
 POINTS = ("net:net_dev_queue", "net:net_dev_start_xmit", "net:netif_rx", "net:netif_receive_skb", "net:net_dev_xmit")
 
 
@@ -153,6 +171,26 @@ class Points(unittest.TestCase):
         self.assertEqual([points[p] for p in ("net:net_dev_start_xmit", "net:netif_rx")], [FRAMES, 0])
         self.assertEqual(points["net:net_dev_xmit"], FRAMES)
         self.assertEqual(len(packets), FRAMES)
+
+    def test_what_a_program_writes_to_its_device_it_sends(self):
+        """As a VPN's daemon or a virtual machine does: what is for this host, and what it forwards."""
+        self.link(self.client, "c0", "10.97.1.2", self.server, "s0", "10.97.1.1")
+        sh("ip", "netns", "exec", self.client, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        go = self.dir / "go"
+        os.mkfifo(go)
+        to = ["10.97.3.1", "10.97.1.1"]
+        tun = self.run_in(self.client, "tun", TUN_WRITES, go, FEW, *to)
+        sh("ip", "-n", self.client, "addr", "add", "10.97.3.1/24", "dev", "t0")
+        sh("ip", "-n", self.client, "link", "set", "t0", "up")
+        takes = [self.run_in(ns, f"take-{ns}", TAKE, FEW, cache.patience()) for ns in (self.client, self.server)]
+        record = self.record()
+        go.write_text("go\n")
+        for take in takes:
+            take.wait_ready(lambda: str(FEW) in play.text_of(take.stdout), cache.patience())
+        _, packets = self.reported(record)
+        writer = int(play.text_of(tun.stdout).split()[1])
+        found = sorted((p["dst_addr"], p["pid"]) for p in packets)
+        self.assertEqual(found, sorted((address, writer) for address in to for _ in range(FEW)))
 
     def test_a_cpu_at_which_nothing_arrived_is_timed_again(self):
         """Softirqs that only hand known packets on, then packets from a namespace that is not recorded, by a device with a poll of its own."""

@@ -567,6 +567,12 @@ fn terms(log: &Log, roles: &[Roles]) -> Terms {
         knows: Knows { local: any(LOCAL_IN), driver: any(XMIT), queue: any(QDISC_IN) },
         reasons: log.drop_reasons().map(|(code, name)| (*code as i32, Reason::of(Some(name)))).collect(),
         droppers,
+        of_programs: log
+            .devices()
+            .iter()
+            .filter(|d| d.driver == "tun")
+            .map(|d| (d.netns, d.ifindex))
+            .collect(),
     }
 }
 

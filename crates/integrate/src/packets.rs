@@ -13,7 +13,7 @@ use crate::matching::keys::{KeyList, Keys};
 use crate::nesting::Node;
 use crate::over::Over;
 use crate::stamps::Stamp;
-use kpat_model::hash::Map;
+use kpat_model::hash::{Map, Set};
 use kpat_model::{
     Context, Event, EventKind, Footprint, FootprintRecord, Lineage, LineageKind, Loss, Owner, Place,
 };
@@ -171,6 +171,8 @@ pub(super) struct Terms {
     pub reasons: Map<i32, Reason>,
     /// By the kernel address where it was dropped, where that tells who dropped.
     pub droppers: Map<u64, Reason>,
+    /// Namespace and index of the interfaces behind which there is a program (drivers/net/tun.c): what comes in by one of them, a thread wrote.
+    pub of_programs: Set<(u32, u32)>,
 }
 
 impl Packets {
@@ -437,7 +439,7 @@ impl Packets {
         }
         let lost = self.losses.after(p.last, p.way.is_within_softirq() && p.fragment.key == 0);
         let evidence = p.evidence(self.terms.knows, lost, log_end, &self.sniffers);
-        let mut row = p.row(packet, judge(&evidence), &self.sniffers);
+        let mut row = p.row(packet, judge(&evidence), &self.sniffers, &self.terms.of_programs);
         p.before(arrivals, &mut row);
         self.live.keep_memory(p);
         match self.origins.meet(&evidence, row) {

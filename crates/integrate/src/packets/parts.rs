@@ -126,6 +126,7 @@ mod tests {
                 knows: Knows { local: false, driver: true, queue: true },
                 reasons: Map::from_iter([(UNSAID, Reason::Unspecified), (9, Reason::Packet)]),
                 droppers: Map::from_iter([(PLACE, Reason::Part)]),
+                ..Terms::default()
             };
             let mut s = Seen(Packets::new(true, false, terms), 0, false);
             for packet in [WHOLE, PART] {

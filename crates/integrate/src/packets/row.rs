@@ -6,6 +6,7 @@ use super::super::stamps::Stamp;
 use super::prints::Print;
 use super::{Live, NEVER};
 use kpat_model::codes::verdict;
+use kpat_model::hash::Set;
 use kpat_model::{Context, Network, Transport};
 use kpat_query::roles::TAP;
 use kpat_store::tables::PacketRow;
@@ -27,7 +28,14 @@ impl Live {
         }
     }
 
-    pub(super) fn row(&self, packet: u64, code: i32, sniffers: &[u32]) -> PacketRow {
+    /// `of_programs`: as [`super::Terms::of_programs`].
+    pub(super) fn row(
+        &self,
+        packet: u64,
+        code: i32,
+        sniffers: &[u32],
+        of_programs: &Set<(u32, u32)>,
+    ) -> PacketRow {
         let received = self.way.was_received();
         let device = |p: &Print| (p.ifindex != 0).then_some(p.ifindex as i32);
         let netns = |p: &Print| (p.netns != 0).then_some(i64::from(p.netns));
@@ -40,7 +48,8 @@ impl Live {
         } else {
             None
         };
-        let pid = reader.unwrap_or(if received { 0 } else { self.counted.sender() });
+        let sent_by_thread = !received || in_by.is_some_and(|p| of_programs.contains(&(p.netns, p.ifindex)));
+        let pid = reader.unwrap_or(if sent_by_thread { self.counted.sender() } else { 0 });
         let mut row = PacketRow {
             packet_id: packet as i64,
             first_ns: self.first,
