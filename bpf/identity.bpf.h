@@ -17,6 +17,7 @@
 #define PPP_IP 0x21
 #define PPP_IPV6 0x57
 
+#define FRAGMENT_PLACE 0x1fff /* iphdr.frag_off */
 #define CHECKSUM_PARTIAL 3 /* include/linux/skbuff.h */
 
 /* With data or a SYN: a TCP segment's place in the stream names it, as an identification would, whatever its ports become. Else 0. `len`: with its header. */
@@ -29,8 +30,8 @@ static __always_inline u64 place_in_stream(struct header_words *t, u32 len)
 }
 
 /*
- * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP type and sequence or
- * UDP length. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
+ * What NAT, forwarding and checksums leave alone. IPv4: protocol, identification and TCP sequence, ICMP type and sequence, UDP length, or
+ * a further fragment's place in the datagram. It tells one packet from the next in the same buffer; it names a packet (`names_packet`) only where the
  * identification is not 0, else packets of a flow look alike. IPv6 has no identification: the eight bytes behind the
  * header, which NAT does not touch there; they name an echo and a TCP segment with data, two acknowledgements or equal datagrams have the same. Nor has
  * IPv4 one where nothing may be fragmented and no counter of a connection is at hand: of TCP the SYN and ACK, and all of some other systems. A checksum
@@ -66,6 +67,8 @@ __noinline u64 identity(u64 net, u32 proto, u32 partial)
 	l4 = h.w1 >> 8 & 0xff;
 	if (l4 == PROTO_TCP)
 		return l4 << 56 | (id ?: place_in_stream(&t, (u16)swap16(h.w0 >> 16) - 4 * (h.w0 & 15))) << 32 | t.w0 >> 32;
+	if (h.w0 >> 48 & swap16(FRAGMENT_PLACE))
+		return l4 << 56 | id << 32 | (h.w0 >> 48 & swap16(FRAGMENT_PLACE));
 	ends = has_filter && !id ? ((h.w1 >> 32 ^ h.w2 << 32) * 0x9e3779b97f4a7c15ULL >> 56 | 1) << ENDS_SHIFT : 0;
 	return l4 << 56 | id << 32 | ends | (l4 == PROTO_UDP ? t.w0 >> 32 & 0xffff : t.w0 >> 48 | (t.w0 & 0xff) << 16);
 }

@@ -111,6 +111,22 @@ s = socket.socket(socket.AF_INET, socket.SOCK_RAW, {RAW}); s.connect(("{SERVER}"
 for n in range({MANY}): began = time.clock_gettime_ns(time.CLOCK_BOOTTIME); s.send(b"w" * (20 + n)); time.sleep({APART_RAW_MS} / 1e3); times.append(began)
 print(json.dumps(times))
 """
+# One socket to three hosts, datagrams of one size: one that is there, one that is not, and one that comes when they have been asked for it. Then one in fragments.
+NEIGHBOURS, ABSENT, LATE, ROUNDS, IN_PARTS, PARTS, COMES_MS, FAILS_MS = 8109, "10.97.2.77", "10.97.2.9", 6, 4000, 3, 500, 3000
+SEND_TO_ALL = f"""
+import json, socket, subprocess, sys, time
+def now(): return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", {NEIGHBOURS})); times = []
+for n in range({ROUNDS}):
+    for to in ("{SERVER}", "{ABSENT}", "{LATE}"):
+        began = now(); s.sendto(b"n" * 32, (to, {STREAM})); times.append((to, began, now()))
+    time.sleep(0.01)
+s.sendto(b"f" * {IN_PARTS}, ("{ABSENT}", {STREAM}))
+time.sleep({COMES_MS} / 1e3)
+came = now(); subprocess.run(["ip", "-n", "SERVER", "addr", "add", "{LATE}/32", "dev", "v0"], check=True)
+time.sleep({FAILS_MS} / 1e3 + 1)
+print(json.dumps([came, times]))
+"""
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -217,6 +233,35 @@ class WhyDatagrams(unittest.TestCase):
         self.recorded_whole("away", [self.client], SHAPE)
         why = self.why(SHAPED)
         self.assertEqual((why["first"], why["ends"]["sent"] + why["ends"]["readable"], why["peer"]), ("queue", FLOOD, None))
+
+    def test_what_waits_for_its_neighbour_is_of_its_call(self):
+        """Their sizes say nothing, nor does the order in which they leave."""
+        self.served()
+        came, times = json.loads(self.recorded_whole("neighbours", [self.client, self.server], SEND_TO_ALL.replace("SERVER", self.server)))
+        (socket_id,) = {s["socket_id"] for s in look.kpat_json("app", str(self.out), "--limit", "0")["sockets"] if s["local_port"] == NEIGHBOURS}
+        packets = look.kpat_json("sql", str(self.out), f"select packet_id, first_ns, dst_addr from packet where sport = {NEIGHBOURS} and proto = 17 order by first_ns")
+        self.assertEqual([p["dst_addr"] for p in packets], [*[to for to, _, _ in times], ABSENT])
+        for p, (to, began, ended) in zip(packets, times):
+            written = look.kpat_json("packet", str(p["packet_id"]), str(self.out))["application"]["written"]
+            (call,) = written["calls"]
+            self.assertEqual((written["socket_id"], written["missing_bytes"]), (socket_id, 0))
+            self.assertTrue(began <= call["at_boot_ns"] <= ended + 1_000_000, (to, began, call, ended))
+        parts = look.kpat_json("sql", str(self.out), f"select packet_id from packet where proto = 17 and dst_addr = '{ABSENT}' and len_bytes > 500")
+        written = [look.kpat_json("packet", str(p["packet_id"]), str(self.out))["application"]["written"] for p in parts]
+        self.assertEqual([[c["bytes"] for c in w["calls"]] for w in written], [[IN_PARTS]] * PARTS)
+        why = look.kpat_json("why", str(socket_id), str(self.out))
+        # The server's socket is bound to its first address.
+        self.assertEqual((why["first"], why["ends"]["dropped"], why["ends"]["read"]), ("neighbour", 2 * ROUNDS + 1, ROUNDS))
+        self.assertEqual(sorted((d["drop_reason"], d["drops"]) for d in why["drops"]), [("NEIGH_FAILED", ROUNDS + PARTS), ("NO_SOCKET", ROUNDS)])
+        (stage,) = [s for s in why["stages"] if s["stage"] == "neighbour"]
+        self.assertEqual(stage["writes"], 2 * ROUNDS + 1)
+        # Each is asked for again every second, three times in all.
+        waited = {line["number"] - 1: line["stages_ns"].get("neighbour", 0) / 1e6 for line in why["slowest"]}
+        self.assertTrue(waited)
+        for number, ms in waited.items():
+            to, began, _ = (*times, (ABSENT, times[-1][2], 0))[number]
+            at_least = {ABSENT: FAILS_MS - 2 * ROUNDS * 10 - 100, LATE: (came - began) / 1e6, SERVER: 0}[to]
+            self.assertGreaterEqual(ms, at_least, (to, why["slowest"]))
 
     def test_a_raw_reader_that_waits(self):
         self.served()

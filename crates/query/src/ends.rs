@@ -481,10 +481,14 @@ impl Store {
         }
         for (socket, of) in &datagrams {
             let Some(place) = by_id.get(socket) else { continue };
-            for (packet, at_ns, calls) in of.dropped() {
+            for (packet, at_ns, calls) in of.unqueued() {
+                let queued = ends.of(packet).writer.filter(|e| e.socket == *place as u32);
+                if queued.is_some_and(|e| e.has_calls) {
+                    continue;
+                }
                 let first_ns = lives.get(&packet).map_or(at_ns, |l| l.first_ns);
                 let mut end = ends.end(self, known, *place, calls.first().and_then(|c| c.pid), first_ns);
-                end.has_calls = !calls.is_empty();
+                (end.has_calls, end.crossed_ns) = (!calls.is_empty(), queued.and_then(|e| e.crossed_ns));
                 give(packet, false, *place as u32, &calls);
                 let both = BothEnds { writer: Some(end), ..ends.of(packet) };
                 ends.of.insert(packet, both);

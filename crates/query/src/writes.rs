@@ -13,6 +13,7 @@ use crate::store::{Store, StreamCall, Wanted};
 use kpat_model::Crossing;
 use kpat_store::NULL;
 use kpat_store::tables::*;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A call that wrote, and what became of it.
@@ -149,13 +150,16 @@ impl Store {
         let known = self.datagrams(socket.socket_id)?;
         let mut out = Vec::new();
         let own = |calls: &[u32]| calls.iter().any(|c| known.calls[*c as usize].id == id);
-        out.extend(known.sightings.iter().filter(|s| own(&s.calls)).filter_map(|s| s.dropped));
-        for s in known.sightings.iter().filter(|s| s.sent && s.dropped.is_none() && own(&s.calls)) {
+        out.extend(known.sightings.iter().filter(|s| own(&s.calls)).filter_map(|s| s.unqueued));
+        for s in known.sightings.iter().filter(|s| s.sent && s.unqueued.is_none() && own(&s.calls)) {
             let (from_ns, to_ns) = (s.at_ns - APART_NS, s.at_ns + APART_NS);
             let points = self.points_of_packets(Wanted { sent: true, cpu: Some(s.cpu), from_ns, to_ns })?;
             let fits = |p: &&crate::store::Passing| i64::from(p.tag & 0xffff) == s.tag & 0xffff;
             out.extend(points.iter().filter(fits).map(|p| p.of));
         }
+        // One that waited for the neighbour's address is seen in its call, and where it went on.
+        let mut known = HashSet::new();
+        out.retain(|packet| known.insert(*packet));
         Ok(out)
     }
 

@@ -4,14 +4,14 @@
 //! after the other on the CPU that is there, always in the same order, so to a packet belongs what the other saw before this CPU's next
 //! packet was there. Which of both is first is seen from how near they are. Where functions are recorded in place of the tracepoint, it lies
 //! within the function's call. The address of the packet's `sk_buff` has to agree; a raw socket gets a
-//! clone. What was dropped before any device's queue had it: see `store/dropped.rs`. Rejected: ports and nearness in time alone. Many datagrams of one size within a burst look the same, and one in a thousand times an
+//! clone. What no device's queue had within its call: see `store/unqueued.rs`. Rejected: ports and nearness in time alone. Many datagrams of one size within a burst look the same, and one in a thousand times an
 //! interrupt comes between the two programs.
 
 use super::{BytesOfCall, Carried, CarriedBy};
 use crate::codes::call_flag;
 use crate::error::Result;
 use crate::packet::{CallNode, PacketDetail};
-use crate::store::{Datagrams, Dropped, Passing, Sighting, Sockets, Store, Wanted};
+use crate::store::{Datagrams, Passing, Sighting, Sockets, Store, Unqueued, Wanted};
 use kpat_store::tables::*;
 
 /// Two programs of one moment are not further apart, but for a long interrupt.
@@ -33,7 +33,7 @@ const CALLS: [&str; 5] = [
 impl Store {
     /// As [`Store::carried`], of a packet without a stream.
     pub(super) fn carried_datagram(&self, d: &PacketDetail, sockets: &Sockets) -> Result<Option<Carried>> {
-        let mut out = self.dropped_in_call(d.packet.packet_id, sockets)?;
+        let mut out = self.unqueued_in_call(d.packet.packet_id, sockets)?;
         let whole = whole_of(&d.lineage, d.packet.packet_id);
         let mut places = Vec::new();
         self.places(&d.calls, &mut places);
@@ -55,14 +55,14 @@ impl Store {
         Ok((out.written.is_some() || out.read.is_some()).then_some(out))
     }
 
-    /// The writer of a packet that was dropped in the call that sent it, before a device's queue had it.
-    fn dropped_in_call(&self, packet: i64, sockets: &Sockets) -> Result<Carried> {
+    /// The writer of a packet that no device's queue had within the call that sent it.
+    fn unqueued_in_call(&self, packet: i64, sockets: &Sockets) -> Result<Carried> {
         let mut out = Carried::default();
-        let all = self.dropped_in_calls()?;
-        let own = |of: &[Dropped]| of.iter().any(|d| d.packet_id == packet);
+        let all = self.unqueued()?;
+        let own = |of: &[Unqueued]| of.iter().any(|d| d.packet_id == packet);
         let Some((id, _)) = all.iter().find(|(_, of)| own(of)) else { return Ok(out) };
         let Some(socket) = sockets.get(*id) else { return Ok(out) };
-        let Some((bytes, calls)) = self.datagrams(*id)?.calls_of_dropped(packet) else { return Ok(out) };
+        let Some((bytes, calls)) = self.datagrams(*id)?.calls_of_unqueued(packet) else { return Ok(out) };
         out.payload_bytes = bytes;
         out.written = Some(self.end_of(socket, bytes, calls));
         Ok(out)
@@ -274,7 +274,7 @@ impl Datagrams {
 
     fn place_of(&self, found: &Passing) -> Option<usize> {
         let same = |s: &&Sighting| {
-            s.dropped.is_none()
+            s.unqueued.is_none()
                 && (s.at_ns, s.cpu, s.sent) == (found.at_ns, found.cpu, found.sent)
                 && s.tag & 0xffff == i64::from(found.tag)
         };
@@ -283,14 +283,19 @@ impl Datagrams {
         seen.clone().position(|s| same(&s)).map(|n| first + n)
     }
 
-    /// The same of a packet that was dropped in its call.
-    fn calls_of_dropped(&self, packet: i64) -> Option<(i64, Vec<BytesOfCall>)> {
-        self.sightings.iter().find(|s| s.dropped == Some(packet)).map(|seen| self.calls_at(seen))
+    /// The same of a packet that no device's queue had within its call.
+    fn calls_of_unqueued(&self, packet: i64) -> Option<(i64, Vec<BytesOfCall>)> {
+        self.sightings.iter().find(|s| s.unqueued == Some(packet)).map(|seen| self.calls_at(seen))
     }
 
-    /// All packets that were dropped in their calls: their numbers, when, and the calls.
-    pub(crate) fn dropped(&self) -> impl Iterator<Item = (i64, i64, Vec<BytesOfCall>)> {
-        self.sightings.iter().filter_map(|s| Some((s.dropped?, s.at_ns, self.calls_at(s).1)))
+    /// All packets that no device's queue had within their calls: their numbers, when they were dropped or began to wait there, and the calls.
+    pub(crate) fn unqueued(&self) -> impl Iterator<Item = (i64, i64, Vec<BytesOfCall>)> {
+        self.sightings.iter().filter_map(|s| Some((s.unqueued?, s.at_ns, self.calls_at(s).1)))
+    }
+
+    /// Packets that waited for the next hop's link address from their calls on, and since when.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = (i64, i64)> {
+        self.sightings.iter().filter(|s| s.asks).filter_map(|s| Some((s.unqueued?, s.at_ns)))
     }
 
     fn calls_at(&self, seen: &Sighting) -> (i64, Vec<BytesOfCall>) {

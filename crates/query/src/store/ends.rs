@@ -11,7 +11,7 @@ pub(crate) struct Known {
     /// How long packets were in the device's queue, by number.
     pub queued: Mutex<Option<Arc<Map<i64, i64>>>>,
     pub owners: Mutex<Option<Arc<super::KnownOwners>>>,
-    pub dropped: Mutex<Option<Arc<super::dropped::DroppedInCalls>>>,
+    pub unqueued: Mutex<Option<Arc<super::unqueued::UnqueuedOfSockets>>>,
 }
 
 /// One end of a packet's connection.

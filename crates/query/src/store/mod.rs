@@ -1,7 +1,6 @@
 //! An open integrated log: its tables, and what is asked of it again and again.
 
 mod datagrams;
-mod dropped;
 mod ends;
 mod owners;
 mod passings;
@@ -9,12 +8,12 @@ mod sockets;
 mod streams;
 mod times;
 mod touching;
+mod unqueued;
 
 use crate::error::{Error, Result};
 use crate::names::nearest;
 use crate::roles::Roles;
 pub(crate) use datagrams::{Datagrams, Sighting};
-pub(crate) use dropped::Dropped;
 pub(crate) use ends::{BothEnds, End, Ends};
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, TableFile};
@@ -29,6 +28,7 @@ pub(crate) use streams::StreamCall;
 use streams::Streams;
 pub(crate) use times::Times;
 use touching::Touching;
+pub(crate) use unqueued::Unqueued;
 
 /// An integrated log, open for questions. Tables are opened when a question needs them.
 pub struct Store {

@@ -89,6 +89,8 @@ impl Moments {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Way {
     packet: i64,
+    /// It waited for the next hop's link address since.
+    asked_ns: Option<i64>,
     queue_ns: Option<i64>,
     driver_ns: Option<i64>,
     device_ns: Option<i64>,
@@ -156,11 +158,14 @@ pub(super) fn gather(
     (g.reads, g.begins_unknown, g.left_out) = (own.reads.clone(), own.begins_unknown, own.left_out);
     g.last_ns = store.end_ns();
     let overtaken = own.overtaken();
+    let asked: HashMap<i64, i64> = store.datagrams(sender.socket_id)?.asked().collect();
     let (mut offset, mut drivers) = (0, BTreeSet::new());
     for call in &own.calls {
         let packets = of_writes.get(&(call.at_ns, call.pid)).cloned().unwrap_or_default();
         let ways: Vec<Way> =
             packets.iter().map(|p| way(*p, &own, &moments, &carried, &fates, &overtaken)).collect();
+        let asked_ns = |w: &Way| asked.get(&w.packet).copied();
+        let ways: Vec<Way> = ways.into_iter().map(|w| Way { asked_ns: asked_ns(&w), ..w }).collect();
         let (line, last) = line(call, &ways, &drivers, g.last_ns);
         drivers.extend(ways.iter().filter_map(|w| w.driver_ns));
         out.dropped.extend(ways.iter().filter(|w| w.dropped_ns.is_some()).map(|w| w.packet));
@@ -333,12 +338,13 @@ fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> (Lin
         (.., Some(at), _) if w.verdict == verdict::DELIVERED => (at, End::Readable),
         (.., Some(at), _) => (at, End::Sent),
         (.., None, Some(_)) if w.verdict == verdict::IN_FLIGHT && !w.overtaken => (end_ns, End::Open),
+        (.., None, None) if w.verdict == verdict::IN_FLIGHT && w.asked_ns.is_some() => (end_ns, End::Open),
         _ => (call.at_ns, End::Unseen),
     };
     let none = Way { packet: -1, ..Way::default() };
     let last = ways.iter().max_by_key(|w| over(w).0).copied().unwrap_or(none);
     let (over_ns, end) = over(&last);
-    let begins = last.queue_ns.map_or(call.from_ns, |at| call.from_ns.min(at));
+    let begins = last.asked_ns.or(last.queue_ns).map_or(call.from_ns, |at| call.from_ns.min(at));
     let mut l = Line { from_ns: begins, pieces: Vec::new(), end };
     let mut to = |stage: Stage, at: Option<i64>| l.go_on(Piece::At(stage), at);
     if end == End::Unseen && !last.came {
@@ -348,8 +354,13 @@ fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> (Lin
     // A send buffer has room again when something leaves it.
     let waits =
         |queue_ns: i64| queue_ns - begins > AT_ONCE_NS && drivers.range(begins..queue_ns).next().is_some();
-    let first = if last.queue_ns.is_some_and(waits) { Stage::SendBuffer } else { Stage::Transport };
-    to(first, last.queue_ns);
+    let first = if last.asked_ns.is_none() && last.queue_ns.is_some_and(waits) {
+        Stage::SendBuffer
+    } else {
+        Stage::Transport
+    };
+    to(first, last.asked_ns.or(last.queue_ns));
+    to(Stage::Neighbour, last.asked_ns.and(last.queue_ns));
     to(Stage::Queue, last.driver_ns);
     if last.device_ns.is_some() || last.socket_ns.is_some() {
         to(Stage::Wire, last.device_ns);
@@ -358,6 +369,7 @@ fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> (Lin
         return (l, last.packet);
     }
     let rest = match (last.driver_ns, last.came) {
+        (None, false) if last.queue_ns.is_none() && last.asked_ns.is_some() => Stage::Neighbour,
         (None, false) => Stage::Queue,
         (_, false) => Stage::Wire,
         // When it came to the socket is not in the log.

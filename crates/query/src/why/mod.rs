@@ -136,7 +136,7 @@ impl Stage {
             Stage::Loss => "what was lost had to be sent again, or kept what came behind it from being read",
             Stage::Transport => "the call was at work, or the segment in the network layer",
             Stage::Neighbour => {
-                "the next hop's link address was asked for (ARP, neighbour discovery), and segments waited for the answer"
+                "the next hop's link address was asked for (ARP, neighbour discovery), and what was sent waited for the answer"
             }
             Stage::Queue => "bytes were in the device's queue, or in the socket until that had room",
             Stage::Path => {

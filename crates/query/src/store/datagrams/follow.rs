@@ -1,7 +1,7 @@
 //! What a socket's events in order of time say of its datagrams: see [`super`].
 
 use super::{Calls, DatagramCall, Datagrams, Event, Sighting};
-use crate::store::dropped::Skipped;
+use crate::store::unqueued::{Skipped, Waits};
 use kpat_model::Crossing;
 use std::collections::{HashMap, VecDeque};
 
@@ -63,8 +63,8 @@ fn call(e: &Event, out: &mut Datagrams) -> u32 {
 
 fn sighting(e: &Event, sent: bool, out: &mut Datagrams) -> u32 {
     let (at_ns, cpu, tag, bytes) = (e.at_ns, e.cpu, e.tag, e.bytes);
-    let dropped = e.dropped;
-    out.sightings.push(Sighting { at_ns, cpu, tag, sent, bytes, dropped, calls: Calls::NotKnown });
+    let (unqueued, asks) = (e.unqueued, e.waits.is_some());
+    out.sightings.push(Sighting { at_ns, cpu, tag, sent, bytes, unqueued, asks, calls: Calls::NotKnown });
     (out.sightings.len() - 1) as u32
 }
 
@@ -75,20 +75,48 @@ struct Sends {
     packets: HashMap<i32, Vec<u32>>,
     /// Calls without a packet: what they gave waits for more, or went no further.
     waiting: Vec<u32>,
+    /// Places of packets that wait for the neighbour's address, oldest first.
+    asking: VecDeque<(u32, Waits)>,
     /// More may wait than is known.
     unsure: bool,
 }
 
 /// Sends without a packet, of which a later packet may be. More were not sent at all.
 const MOST_WAITING: usize = 64;
+/// A neighbour keeps some hundred packets at most (`unres_qlen`); a socket may send to many.
+const MOST_ASKING: usize = 4096;
 
 impl Sends {
     fn packet(&mut self, e: &Event, out: &mut Datagrams) {
         let place = sighting(e, true, out);
+        match (e.waits, e.unqueued) {
+            (Some(waits), _) => {
+                if self.asking.len() == MOST_ASKING {
+                    self.asking.pop_front();
+                }
+                self.asking.push_back((place, waits));
+            }
+            (None, None) if self.has_waited(e, place, out) => return,
+            _ => {}
+        }
         match e.pid {
             Some(pid) if e.in_task => self.packets.entry(pid).or_default().push(place),
             _ => self.later(e, place, out),
         }
+    }
+
+    /// Is it one that waited for the neighbour's address? Then it is of the call that made it, whoever sends it.
+    fn has_waited(&mut self, e: &Event, place: u32, out: &mut Datagrams) -> bool {
+        let same = |(asked, waits): &(u32, Waits)| {
+            i64::from(waits.tag & 0xffff) == e.tag & 0xffff
+                && out.sightings[*asked as usize].bytes == e.bytes
+                && e.at_ns <= waits.until_ns
+        };
+        let Some((asked, _)) = self.asking.iter().rposition(same).and_then(|i| self.asking.remove(i)) else {
+            return false;
+        };
+        out.sightings[place as usize].calls = out.sightings[asked as usize].calls.clone();
+        true
     }
 
     /// Not by a thread that sends: by one call without a packet that has as many bytes, if there is one only.
@@ -285,8 +313,19 @@ mod tests {
     fn reads(rows: &[(i64, Crossing, i64, i64, i32)]) -> Vec<(i64, Vec<i64>)> {
         let event = |(id, &(at, what, bytes, tag, pid)): (usize, &(i64, Crossing, i64, i64, i32))| {
             let pid = (pid != 0).then_some(pid);
-            let (id, in_task, dropped) = (id as i64, pid.is_some(), None);
-            Event { id, at_ns: at * 1000, what, bytes, tag, pid, in_task, cpu: 0, dropped }
+            let (id, in_task) = (id as i64, pid.is_some());
+            Event {
+                id,
+                at_ns: at * 1000,
+                what,
+                bytes,
+                tag,
+                pid,
+                in_task,
+                cpu: 0,
+                unqueued: None,
+                waits: None,
+            }
         };
         let events: Vec<Event> = rows.iter().enumerate().map(event).collect();
         let mut followed = Followed::new(&[], &[]);
@@ -315,6 +354,46 @@ mod tests {
         ];
         let want = [(1, vec![4]), (2, vec![3]), (3, vec![7]), (3, vec![7]), (4, vec![10]), (4, vec![10])];
         assert_eq!(reads(&rows), want);
+    }
+
+    #[test]
+    fn what_waited_for_its_neighbour_is_of_its_call() {
+        let at = |at: i64, what, bytes, tag, pid: i32| Event {
+            id: at,
+            at_ns: at,
+            what,
+            bytes,
+            tag,
+            pid: (pid != 0).then_some(pid),
+            in_task: pid != 0,
+            cpu: 0,
+            unqueued: None,
+            waits: None,
+        };
+        let waits = |from: i64, until_ns, tag: i64, pid| Event {
+            unqueued: Some(100 + from),
+            waits: Some(Waits { tag: tag as i32, until_ns }),
+            ..at(from, ToDevice, 10, 0, pid)
+        };
+        let events = [
+            waits(1, 9, 5, 7),
+            at(2, Send, 10, 0, 7),
+            waits(3, 20, 6, 7),
+            at(4, Send, 10, 0, 7),
+            // The second goes first; then one in another thread's call, with the address of the first, which was dropped before.
+            at(8, ToDevice, 10, 6, 0),
+            at(10, ToDevice, 10, 5, 8),
+            at(11, Send, 10, 0, 8),
+        ];
+        let mut followed = Followed::new(&[], &[]);
+        events.iter().for_each(|e| followed.event(e));
+        let d = followed.out;
+        let calls = |s: &Sighting| s.calls.iter().map(|c| d.calls[*c as usize].at_ns).collect::<Vec<_>>();
+        let found: Vec<_> = d.sightings.iter().map(|s| (s.at_ns, s.unqueued, calls(s))).collect();
+        let want =
+            [(1, Some(101), vec![2]), (3, Some(103), vec![4]), (8, None, vec![4]), (10, None, vec![11])];
+        assert_eq!(found, want);
+        assert_eq!(d.asked().collect::<Vec<_>>(), [(101, 1), (103, 3)]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Which call sent and which received each datagram of a socket that has no stream, from what crossed in order of time.
 //!
 //! A send makes its packets within the call, so they are by its thread, and together have its bytes; those of a call that the kernel refused
-//! are its own if nothing waited to be sent. What no device's queue had is seen where it was dropped (`dropped.rs`). What does not add up is reported as
-//! unknown: corked and given away otherwise than by a send, or sent later, when the neighbour's address had come. Receive calls take
+//! are its own if nothing waited to be sent. What no device's queue had is seen where it was dropped, or began to
+//! wait for the neighbour's address (`unqueued.rs`). What does not add up is reported as unknown, as what was corked and given away otherwise than by a send. Receive calls take
 //! datagrams in the order in which they came into the socket's queue. Where a call and the queue contradict each other (one too many
 //! taken, more bytes than the datagram has, nothing there though something is), nothing is known back to when the queue was empty for sure.
 //! Rejected: the nearest call in time. A full queue is read long after.
@@ -10,8 +10,8 @@
 mod follow;
 
 use super::Store;
-use super::dropped::Dropped;
 use super::times::Times;
+use super::unqueued::{Unqueued, Waits};
 use crate::error::Result;
 use follow::Followed;
 use kpat_model::Crossing;
@@ -35,7 +35,7 @@ pub(crate) struct DatagramCall {
     pub error: Option<i32>,
 }
 
-/// A packet of the socket where the device's queue got it, where it came from a device, or where it was dropped before any queue had it.
+/// A packet of the socket where the device's queue got it, where it came from a device, or where it was dropped, or began to wait, before any queue had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sighting {
     pub at_ns: i64,
@@ -43,8 +43,10 @@ pub(crate) struct Sighting {
     pub tag: i64,
     pub sent: bool,
     pub bytes: i64,
-    /// Its number, where it was dropped.
-    pub dropped: Option<i64>,
+    /// Its number, where no queue had it within its call.
+    pub unqueued: Option<i64>,
+    /// It waited for the next hop's link address from then on.
+    pub asks: bool,
     pub calls: Calls,
 }
 
@@ -96,13 +98,14 @@ struct Event {
     pid: Option<i32>,
     in_task: bool,
     cpu: i32,
-    /// The packet that was dropped there.
-    dropped: Option<i64>,
+    /// The packet that was dropped, or began to wait, there.
+    unqueued: Option<i64>,
+    waits: Option<Waits>,
 }
 
 impl Event {
     /// As if a device's queue had got it.
-    fn of_dropped(d: &Dropped) -> Event {
+    fn of_unqueued(d: &Unqueued) -> Event {
         Event {
             id: -1,
             at_ns: d.at_ns,
@@ -112,7 +115,8 @@ impl Event {
             pid: Some(d.pid),
             in_task: true,
             cpu: d.cpu,
-            dropped: Some(d.packet_id),
+            unqueued: Some(d.packet_id),
+            waits: d.waits,
         }
     }
 }
@@ -152,10 +156,10 @@ impl Store {
         let skipped = self.skipped()?;
         let mut gaps: Vec<i64> = self.all::<GapRow>()?.into_iter().map(|g| g.to_ns).collect();
         gaps.sort_unstable();
-        let dropped = self.dropped_in_calls()?;
-        let of_wanted = dropped.iter().filter(|(socket, _)| wanted(**socket));
+        let unqueued = self.unqueued()?;
+        let of_wanted = unqueued.iter().filter(|(socket, _)| wanted(**socket));
         let mut events: Vec<(i64, Event)> =
-            of_wanted.flat_map(|(s, of)| of.iter().map(|d| (*s, Event::of_dropped(d)))).collect();
+            of_wanted.flat_map(|(s, of)| of.iter().map(|d| (*s, Event::of_unqueued(d)))).collect();
         let mut followed: HashMap<i64, Followed<'_>> = HashMap::new();
         let mut follow = |(socket, e): (i64, Event)| {
             followed.entry(socket).or_insert_with(|| Followed::new(&gaps, &skipped)).event(&e);
@@ -165,7 +169,7 @@ impl Store {
             first += (read..*group).map(|g| table.group_rows(g) as i64).sum::<i64>();
             read = *group;
             each_event(&table, (*group, first), wanted, &mut |s, e| events.push((s, e)))?;
-            events.sort_by_key(|(_, e)| (e.at_ns, e.dropped.is_some()));
+            events.sort_by_key(|(_, e)| (e.at_ns, e.unqueued.is_some()));
             let behind_ns = times.earliest_behind(*group);
             let sure = events.partition_point(|(_, e)| e.at_ns < behind_ns);
             events.drain(..sure).for_each(&mut follow);
@@ -204,7 +208,8 @@ fn each_event(
                 pid: e.pid,
                 in_task: e.ctx == kpat_model::Context::Task as i32,
                 cpu: e.cpu,
-                dropped: None,
+                unqueued: None,
+                waits: None,
             };
             give(e.socket_id, event);
         }

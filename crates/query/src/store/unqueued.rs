@@ -1,15 +1,16 @@
-//! Datagrams that were dropped within the call that sent them, before any device's queue had them: a firewall's output rules, a route that
-//! forbids what they were marked with, a program on the way out. No crossing shows them, but the drop is by the thread in whose call it
-//! happened.
+//! Datagrams that no device's queue had within the call that sent them: what was dropped there, as by a firewall's output rules, a route that forbids
+//! what they were marked with, or a program on the way out; and what waited for the next hop's link address, to be sent later or never. No crossing shows
+//! them there, but the drop, or the question for that address, is by the thread in whose call it happened.
 //!
-//! The call is the first that the thread ended after the drop, and all of the packet is within it: it began in this thread, after the call
-//! before. The socket has the packet's protocol and port, in its namespace. A drop in an interrupt is of whatever packet was there, and not
-//! taken; nor one of a received packet, nor one of several that fit, nor one at a time when crossings were lost or probes skipped.
-//! Rejected: the nearest refused call in time. Another thread may be refused at the same moment.
+//! The call is the first that the thread ended after that, and all of the packet until then is within it: it began in this thread, after the call
+//! before. The socket has the packet's protocol and port, in its namespace. What happened in an interrupt is of whatever packet was there, and not
+//! taken; nor is a received packet, nor one of several that fit, nor one at a time when crossings were lost or probes skipped.
+//! Rejected: the nearest call in time. Another thread may be in one at the same moment.
 
 use super::Store;
 use crate::codes::verdict;
 use crate::error::Result;
+use crate::roles::NEIGHBOUR;
 use kpat_model::{Context, Crossing, EventKind, LossCause};
 use kpat_store::NULL;
 use kpat_store::tables::*;
@@ -17,19 +18,31 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
-/// A packet that its own call dropped.
+/// A packet that no device's queue had within its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dropped {
+pub(crate) struct Unqueued {
     pub packet_id: i64,
+    /// When it was dropped there, or the address was asked for.
     pub at_ns: i64,
     pub pid: i32,
     pub cpu: i32,
     /// Application's bytes in it.
     pub bytes: i64,
+    /// It waits for the next hop's address.
+    pub waits: Option<Waits>,
+}
+
+/// Of a packet that waits for the next hop's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// Low bits of its own address in memory, which it keeps as long as it lives.
+    pub tag: i32,
+    /// It was last seen.
+    pub until_ns: i64,
 }
 
 /// By socket.
-pub(crate) type DroppedInCalls = HashMap<i64, Vec<Dropped>>;
+pub(crate) type UnqueuedOfSockets = HashMap<i64, Vec<Unqueued>>;
 
 const TCP: i64 = 6;
 const UDP: [i32; 2] = [17, 136];
@@ -51,12 +64,22 @@ impl Skipped {
     }
 }
 
-/// What a thread did next to a drop. Nothing: `i64::MIN` before it, `i64::MAX` after it.
+/// Where that is in the log.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at_ns: i64,
+    pid: i32,
+    cpu: i32,
+    /// It asked for an address, for the packet with this tag.
+    asks: Option<i32>,
+}
+
+/// What a thread did next to it. Nothing: `i64::MIN` before it, `i64::MAX` after it.
 #[derive(Debug)]
 struct Found {
-    of: Dropped,
+    of: Unqueued,
     packet: PacketRow,
-    /// The last call that was over before it, and the first after it with its socket.
+    /// The last call that was over before, and the first after with its socket.
     over_before: i64,
     over_after: (i64, i64),
     /// The same of packets that the thread gave to a device's queue.
@@ -81,17 +104,23 @@ fn fits(s: &SocketRow, p: &PacketRow) -> bool {
         })
 }
 
-/// Moves what threads did from one drop to those beside it. All of one thread, in order of time.
-fn spread(drops: &mut [Found]) {
-    for i in 1..drops.len() {
-        let (over, queued) = (drops[i - 1].over_before, drops[i - 1].queued_before);
-        drops[i].over_before = drops[i].over_before.max(over);
-        drops[i].queued_before = drops[i].queued_before.max(queued);
+/// Is it this packet, or a further fragment, which has no port? Both of one call; whether they are all of its bytes is asked later.
+fn is_of_one(first: &PacketRow, p: &PacketRow) -> bool {
+    let key = |p: &PacketRow| (p.proto, p.netns, p.src_addr.clone(), p.dst_addr.clone());
+    p.packet_id == first.packet_id || p.sport.is_none() && key(p) == key(first)
+}
+
+/// Moves what threads did from one to those beside it. All of one thread, in order of time.
+fn spread(found: &mut [Found]) {
+    for i in 1..found.len() {
+        let (over, queued) = (found[i - 1].over_before, found[i - 1].queued_before);
+        found[i].over_before = found[i].over_before.max(over);
+        found[i].queued_before = found[i].queued_before.max(queued);
     }
-    for i in (1..drops.len()).rev() {
-        let (over, queued) = (drops[i].over_after, drops[i].queued_after);
-        drops[i - 1].over_after = drops[i - 1].over_after.min(over);
-        drops[i - 1].queued_after = drops[i - 1].queued_after.min(queued);
+    for i in (1..found.len()).rev() {
+        let (over, queued) = (found[i].over_after, found[i].queued_after);
+        found[i - 1].over_after = found[i - 1].over_after.min(over);
+        found[i - 1].queued_after = found[i - 1].queued_after.min(queued);
     }
 }
 
@@ -108,41 +137,48 @@ impl Found {
 }
 
 impl Store {
-    /// Packets that were dropped in the calls that sent them, by the calls' sockets; of TCP none.
-    pub(crate) fn dropped_in_calls(&self) -> Result<Arc<DroppedInCalls>> {
-        let mut kept = self.known.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Packets that no device's queue had within the calls that sent them, by the calls' sockets; of TCP none.
+    pub(crate) fn unqueued(&self) -> Result<Arc<UnqueuedOfSockets>> {
+        let mut kept = self.known.unqueued.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = kept.as_ref() {
             return Ok(Arc::clone(known));
         }
-        let found = self.find_dropped()?;
+        let found = self.find_unqueued()?;
         Ok(Arc::clone(kept.insert(Arc::new(found))))
     }
 
-    fn find_dropped(&self) -> Result<DroppedInCalls> {
-        let mut out = DroppedInCalls::new();
+    fn find_unqueued(&self) -> Result<UnqueuedOfSockets> {
+        let mut out = UnqueuedOfSockets::new();
         let sockets = self.sockets()?;
         let others = sockets.rows.iter().filter(|s| i64::from(s.proto) != TCP);
         let by_id: HashMap<i64, &SocketRow> = others.map(|s| (s.socket_id, s)).collect();
-        let mut threads = if by_id.is_empty() { HashMap::new() } else { self.drops_in_tasks()? };
+        let mut threads = if by_id.is_empty() { HashMap::new() } else { self.unqueued_by_threads()? };
         if threads.is_empty() {
             return Ok(out);
         }
         self.look_beside(&mut threads)?;
         let gaps = self.all::<GapRow>()?;
         let skipped = self.skipped()?;
-        let mut of_calls: HashMap<(i32, i64), Vec<(i64, Dropped)>> = HashMap::new();
-        for drop in threads.values().flatten().filter(|d| d.is_within()) {
-            let (over, socket) = drop.over_after;
-            let first = drop.packet.first_ns;
+        // Of each call what is within it, of which one has its socket's port.
+        let mut of_calls: HashMap<(i32, i64), Vec<&Found>> = HashMap::new();
+        for found in threads.values().flatten().filter(|f| f.is_within()) {
+            let over = found.over_after.0;
+            let first = found.packet.first_ns;
             let lost = gaps.iter().any(|g| g.from_ns <= over && g.to_ns >= first)
                 || skipped.iter().any(|s| s.meets(first, over));
-            if !lost && by_id.get(&socket).is_some_and(|s| fits(s, &drop.packet)) {
-                of_calls.entry((drop.of.pid, over)).or_default().push((socket, drop.of));
+            if !lost {
+                let of = of_calls.entry((found.of.pid, over)).or_default();
+                // Waited, and dropped in the same call: the drop counts.
+                of.retain(|before| before.of.packet_id != found.of.packet_id);
+                of.push(found);
             }
         }
         for call in of_calls.into_values() {
-            if let [(socket, of)] = call[..] {
-                out.entry(socket).or_default().push(of);
+            let Some(socket) = by_id.get(&call[0].over_after.1) else { continue };
+            let mut whole = call.iter().filter(|f| fits(socket, &f.packet));
+            if let (Some(first), None) = (whole.next(), whole.next()) {
+                let of_it = call.iter().filter(|f| is_of_one(&first.packet, &f.packet));
+                out.entry(socket.socket_id).or_default().extend(of_it.map(|f| f.of));
             }
         }
         Ok(out)
@@ -156,10 +192,10 @@ impl Store {
         Ok(skipped.map(|l| Skipped { from_ns: l.from_ns, to_ns: l.to_ns }).collect())
     }
 
-    /// Drops of packets that began in the thread that dropped them, by thread, in order of time.
-    fn drops_in_tasks(&self) -> Result<HashMap<i32, Vec<Found>>> {
+    /// Where a task dropped packets, the last of each.
+    fn drops_in_tasks(&self, places: &mut HashMap<i64, Vec<Place>>) -> Result<()> {
         let table = self.table::<EventRow>()?;
-        let mut last: HashMap<i64, (i64, i32, i32)> = HashMap::new();
+        let mut last: HashMap<i64, Place> = HashMap::new();
         for group in table.groups_where("kind", &(EventKind::Drop as i64..=EventKind::Drop as i64)) {
             let [kinds, packets, contexts] = ["kind", "packet_id", "ctx"].map(|c| table.ints(group, c));
             let (kinds, packets, contexts) = (kinds?, packets?, contexts?);
@@ -169,43 +205,84 @@ impl Store {
                 if kinds[i] == EventKind::Drop as i64 && packets[i] != NULL {
                     let in_task = contexts[i] == Context::Task as i64 && pids[i] > 0;
                     let pid = if in_task { pids[i] as i32 } else { 0 };
-                    last.insert(packets[i], (at[i], pid, cpus[i] as i32));
+                    last.insert(packets[i], Place { at_ns: at[i], pid, cpu: cpus[i] as i32, asks: None });
                 }
             }
         }
-        last.retain(|_, (_, pid, _)| *pid != 0);
+        last.retain(|_, place| place.pid != 0);
+        last.into_iter().for_each(|(packet, place)| places.entry(packet).or_default().push(place));
+        Ok(())
+    }
+
+    /// Where a task first asked for the link address of packets' next hop.
+    fn asks_in_tasks(&self, places: &mut HashMap<i64, Vec<Place>>) -> Result<()> {
+        let asks = |id: i64| {
+            usize::try_from(id).is_ok_and(|id| self.roles.get(id).is_some_and(|r| r.has(NEIGHBOUR)))
+        };
+        if !self.roles.iter().any(|r| r.has(NEIGHBOUR)) {
+            return Ok(());
+        }
+        let table = self.table::<CallRow>()?;
+        let mut first: HashMap<i64, Place> = HashMap::new();
+        for group in 0..table.groups() {
+            let functions = table.ints(group, "func_id")?;
+            let these: Vec<u32> =
+                (0..functions.len() as u32).filter(|i| asks(functions[*i as usize])).collect();
+            if these.is_empty() {
+                continue;
+            }
+            for c in table.rows_at::<CallRow>(group, &these)? {
+                let (Some(packet), true) = (c.packet_id, c.ctx == Context::Task as i32 && c.pid > 0) else {
+                    continue;
+                };
+                let place = Place { at_ns: c.entry_ns, pid: c.pid, cpu: c.cpu, asks: Some(c.skb_tag) };
+                let known = first.entry(packet).or_insert(place);
+                if place.at_ns < known.at_ns {
+                    *known = place;
+                }
+            }
+        }
+        first.into_iter().for_each(|(packet, place)| places.entry(packet).or_default().push(place));
+        Ok(())
+    }
+
+    /// Packets that began in the thread that dropped them, or asked for an address for them, by thread, in order of time.
+    fn unqueued_by_threads(&self) -> Result<HashMap<i32, Vec<Found>>> {
+        let mut wanted: HashMap<i64, Vec<Place>> = HashMap::new();
+        self.asks_in_tasks(&mut wanted)?;
+        self.drops_in_tasks(&mut wanted)?;
         let mut out: HashMap<i32, Vec<Found>> = HashMap::new();
         let table = self.table::<PacketRow>()?;
-        let groups = if last.is_empty() { 0 } else { table.groups() };
+        let groups = if wanted.is_empty() { 0 } else { table.groups() };
         for group in 0..groups {
-            let [ids, protos, verdicts] = ["packet_id", "proto", "verdict"].map(|c| table.ints(group, c));
-            let (ids, protos, verdicts) = (ids?, protos?, verdicts?);
-            let places: Vec<u32> = (0..ids.len() as u32)
-                .filter(|i| {
-                    let i = *i as usize;
-                    verdicts[i] == i64::from(verdict::DROPPED)
-                        && protos[i] != TCP
-                        && last.contains_key(&ids[i])
-                })
+            let [ids, protos] = ["packet_id", "proto"].map(|c| table.ints(group, c));
+            let (ids, protos) = (ids?, protos?);
+            let rows: Vec<u32> = (0..ids.len() as u32)
+                .filter(|i| protos[*i as usize] != TCP && wanted.contains_key(&ids[*i as usize]))
                 .collect();
-            for packet in table.rows_at::<PacketRow>(group, &places)? {
-                let (at_ns, pid, cpu) = last[&packet.packet_id];
-                if packet.pid != Some(pid) || packet.if_in.is_some() {
-                    continue;
+            for packet in table.rows_at::<PacketRow>(group, &rows)? {
+                let own = |p: &&Place| match p.asks {
+                    Some(_) => true,
+                    None => packet.verdict == verdict::DROPPED && packet.pid == Some(p.pid),
+                };
+                for &Place { at_ns, pid, cpu, asks } in
+                    wanted[&packet.packet_id].iter().filter(own).filter(|_| packet.if_in.is_none())
+                {
+                    let bytes = carried_bytes(&packet);
+                    let waits = asks.map(|tag| Waits { tag, until_ns: packet.last_ns });
+                    out.entry(pid).or_default().push(Found {
+                        of: Unqueued { packet_id: packet.packet_id, at_ns, pid, cpu, bytes, waits },
+                        packet: packet.clone(),
+                        over_before: i64::MIN,
+                        over_after: (i64::MAX, -1),
+                        queued_before: i64::MIN,
+                        queued_after: i64::MAX,
+                    });
                 }
-                let bytes = carried_bytes(&packet);
-                out.entry(pid).or_default().push(Found {
-                    of: Dropped { packet_id: packet.packet_id, at_ns, pid, cpu, bytes },
-                    packet,
-                    over_before: i64::MIN,
-                    over_after: (i64::MAX, -1),
-                    queued_before: i64::MIN,
-                    queued_after: i64::MAX,
-                });
             }
         }
-        for drops in out.values_mut() {
-            drops.sort_by_key(|d| d.of.at_ns);
+        for found in out.values_mut() {
+            found.sort_by_key(|d| d.of.at_ns);
         }
         Ok(out)
     }
@@ -226,9 +303,9 @@ impl Store {
                 {
                     continue;
                 }
-                let Some(drops) = threads.get_mut(&(pids[i] as i32)) else { continue };
-                let place = drops.partition_point(|d| d.of.at_ns <= at[i]);
-                let (before, after) = drops.split_at_mut(place);
+                let Some(found) = threads.get_mut(&(pids[i] as i32)) else { continue };
+                let place = found.partition_point(|d| d.of.at_ns <= at[i]);
+                let (before, after) = found.split_at_mut(place);
                 if let Some(d) = before.last_mut() {
                     match queued {
                         true => d.queued_after = d.queued_after.min(at[i]),
@@ -243,15 +320,15 @@ impl Store {
                 }
             }
         }
-        threads.values_mut().for_each(|drops| spread(drops));
+        threads.values_mut().for_each(|found| spread(found));
         Ok(())
     }
 }
 
-/// What an application gave of it: behind the header of UDP; of other protocols behind that of IP, which raw sockets give or are given.
+/// What an application gave of it: behind the header of UDP, which further fragments have not; of other protocols behind that of IP, which raw sockets give or are given.
 fn carried_bytes(p: &PacketRow) -> i64 {
     let v6 = p.src_addr.as_deref().is_some_and(|a| a.contains(':'));
-    let udp = p.proto.is_some_and(|p| UDP.contains(&p));
+    let udp = p.sport.is_some() && p.proto.is_some_and(|p| UDP.contains(&p));
     (p.len_bytes - if v6 { 40 } else { 20 } - if udp { 8 } else { 0 }).max(0)
 }
 
@@ -261,7 +338,7 @@ mod tests {
 
     fn drop(at_ns: i64, first_ns: i64) -> Found {
         Found {
-            of: Dropped { packet_id: at_ns, at_ns, pid: 7, cpu: 0, bytes: 10 },
+            of: Unqueued { packet_id: at_ns, at_ns, pid: 7, cpu: 0, bytes: 10, waits: None },
             packet: PacketRow { first_ns, ..PacketRow::default() },
             over_before: i64::MIN,
             over_after: (i64::MAX, -1),
