@@ -500,7 +500,18 @@ mod tests {
             for (id, &(at, what, bytes, tag)) in rows.iter().enumerate() {
                 let (id, at_ns, in_task) = (id as i64, at * 1000, what == Recv);
                 let pid = in_task.then_some(7);
-                followed.event(&Event { id, at_ns, what, bytes, tag, pid, in_task, cpu: 0, dropped: None });
+                followed.event(&Event {
+                    id,
+                    at_ns,
+                    what,
+                    bytes,
+                    tag,
+                    pid,
+                    in_task,
+                    cpu: 0,
+                    unqueued: None,
+                    waits: None,
+                });
             }
             let out = followed.over();
             out.waiting.iter().map(|place| out.sightings[*place as usize].tag).collect::<Vec<_>>()
