@@ -466,7 +466,7 @@ mod tests {
             ] {
                 s.crossing(Crossing::from_u8(e.crossing as u8).unwrap(), &e, None, None);
             }
-            s.settle().map(|span| (span.from_ns, span.held))
+            last(&mut s).map(|span| (span.from_ns, span.held))
         };
         assert_eq!(held(1000, MS), Some((MS, Held::Pacing)));
         assert_eq!(held(1000, 2 * MS), Some((MS, Held::Pacing)), "its timer may be late");
