@@ -3,6 +3,7 @@ under a congestion control that paces, for more than a reader wants to be woken 
 nstat's count of what was sent again, and how the case is made."""
 import json
 import os
+import re
 import sys
 import time
 import unittest
@@ -201,6 +202,11 @@ class Local(unittest.TestCase):
                 r = self.made("answers", 20, 100, 0, "nagle", control)
                 self.assertEqual(r["why"]["first"], "Nagle's rule", r["text"])
                 self.assertGreater(r["stages"]["Nagle's rule"], 0.8 * r["truth"]["over_ns"], r["text"])
+                app = sh(self.kpat, "app", r["out"], "--socket", r["why"]["sender"]["socket_id"]).stdout
+                share = re.search(r"\nNagle's rule +([0-9.]+) %", app)
+                self.assertIsNotNone(share, app)
+                self.assertGreater(float(share[1]), 80, app)
+                self.assertNotRegex(app, r"\n(device|pacing) +[1-9][0-9]", "no device kept it, and no pacing")
 
     def test_what_the_application_keeps_until_more_is_there(self):
         for how in ("more", "cork"):

@@ -45,7 +45,7 @@ svg.kpat .edge { fill: none; stroke: var(--line); }
 
 /// Of a picture over time.
 pub const APP: &str = "
-svg.app { font-size: 11px; --written: #c07a10; --read: #a844b5; --sent: #168a66; --received: #3b6fd0; --again: #c2560a; --a: #2f56d3; --b: #12807a; --c: #c2560a; --d: #a844b5; --e: #7050cc; --k: #5b7f2b; --bad: #c62834; --idle: #b4bdca; }
+svg.app { font-size: 11px; --written: #c07a10; --read: #a844b5; --sent: #168a66; --received: #3b6fd0; --again: #c2560a; --a: #2f56d3; --b: #12807a; --c: #c2560a; --d: #a844b5; --e: #7050cc; --k: #5b7f2b; --n: #8a6a1f; --bad: #c62834; --idle: #b4bdca; }
 svg.app .title { font-weight: 600; }
 svg.app .grid, svg.app .base { stroke: var(--line); }
 svg.app .curve { fill: none; stroke-width: 1.4; }
@@ -54,7 +54,7 @@ svg.app .band { stroke: none; fill-opacity: .35; }
 svg.app .range { fill-opacity: .75; }
 svg.app .area { stroke: none; fill-opacity: .22; }
 @media (prefers-color-scheme: dark) {
-  svg.app { --written: #e0a545; --read: #cf7bdb; --sent: #3fbd94; --received: #6d97f0; --again: #ee8a3c; --a: #86a5ff; --b: #35b8a8; --c: #ee8a3c; --d: #cf7bdb; --e: #a48cf0; --k: #9cc25a; --bad: #f0616a; --idle: #48536a; }
+  svg.app { --written: #e0a545; --read: #cf7bdb; --sent: #3fbd94; --received: #6d97f0; --again: #ee8a3c; --a: #86a5ff; --b: #35b8a8; --c: #ee8a3c; --d: #cf7bdb; --e: #a48cf0; --k: #9cc25a; --n: #d6b35c; --bad: #f0616a; --idle: #48536a; }
 }
 ";
 
@@ -89,7 +89,7 @@ h2 { font-size: 1.05rem; margin: 2rem 0 .3rem; }
 p { margin: .3rem 0; }
 td.sizes svg { display: block; }
 .sizes rect { fill: #7d92bd; }
-.bar { display: flex; height: 12px; max-width: 40rem; --a: #4a6fe0; --b: #189a90; --c: #d9762b; --e: #7d5fd3; --k: #6f8f33; --d: #b453c1; --written: #c8861e; --read: #8e4a9c; --again: #a34a12; --idle: #9aa5b5; --sent: #168a66; }
+.bar { display: flex; height: 12px; max-width: 40rem; --a: #4a6fe0; --b: #189a90; --c: #d9762b; --e: #7d5fd3; --k: #6f8f33; --n: #9c7a2a; --d: #b453c1; --written: #c8861e; --read: #8e4a9c; --again: #a34a12; --idle: #9aa5b5; --sent: #168a66; }
 .wide { overflow-x: auto; }
 body { max-width: 68rem; }
 a { color: inherit; }
@@ -135,6 +135,7 @@ pub fn color(held: Held) -> &'static str {
         Held::Retransmission => "again",
         Held::SendBuffer => "written",
         Held::Cork => "k",
+        Held::Nagle => "n",
         Held::Pacing => "e",
         Held::Device => "b",
         Held::PacingOrDevice => "c",

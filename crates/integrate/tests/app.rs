@@ -139,3 +139,13 @@ fn what_is_not_there_and_who_does_not_wait() {
     let s = series(&store, &window(2), &mut |_, _| true).unwrap().unwrap();
     assert!(s.tcp.is_none(), "no state of it was recorded");
 }
+
+#[test]
+fn a_process_is_called_by_its_last_name_however_the_log_has_them() {
+    let log = log("names", &sockets(), &events(), &states());
+    let store = Store::open(&log.0).unwrap();
+    let called = |at| store.process(77, START + at).map(|p| p.comm.as_str());
+    assert_eq!(called(-5), Some("shell"));
+    assert_eq!(called(500), Some("<b>writer\u{1b}[31m"));
+    assert_eq!(called(-20), Some("shell"), "before the first: that one");
+}

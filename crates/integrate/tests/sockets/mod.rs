@@ -34,8 +34,10 @@ pub fn log(name: &str, sockets: &[SocketRow], events: &[AppEventRow], states: &[
     table(&dir, &mut tables, states);
     table(&dir, &mut tables, &[gap(500, 520, 7), gap(505, 530, 3), gap(900, 900, 1)]);
     let process =
-        |comm: &str| ProcessRow { pid: 77, at_ns: START, comm: comm.into(), ..ProcessRow::default() };
-    table(&dir, &mut tables, &[process("<b>writer\u{1b}[31m")]);
+        |at_ns, comm: &str| ProcessRow { pid: 77, at_ns, comm: comm.into(), ..ProcessRow::default() };
+    // As the log of several CPUs has them: out of order.
+    let names = [process(START, "<b>writer\u{1b}[31m"), process(START - 10, "shell")];
+    table(&dir, &mut tables, &names);
     table::<FunctionRow>(&dir, &mut tables, &[]);
     table::<DropReasonRow>(&dir, &mut tables, &[]);
     table::<SymbolRow>(&dir, &mut tables, &[]);

@@ -267,6 +267,10 @@ pub fn words(by: Held) -> (&'static str, &'static str) {
             "cork",
             "less than a full segment waited for more, as the application asked (MSG_MORE, TCP_CORK)",
         ),
+        Held::Nagle => (
+            "Nagle's rule",
+            "less than a full segment waited until all that had been sent was acknowledged (TCP_NODELAY sends it at once)",
+        ),
         Held::Retransmission => ("timer", "waiting for a timer to send again what was lost"),
         Held::Pacing => ("pacing", "held by TCP's own pacing"),
         Held::Device => ("device", "held by none of these: as the device took it"),

@@ -69,15 +69,15 @@ pub fn sockets() -> Vec<Named> {
 
 /// Each process of the log, by number, with the name that it took last.
 fn named_processes() -> BTreeMap<i32, String> {
-    let mut found = BTreeMap::new();
+    // By its first thread rather than by another, and by the last name, however the log has them.
+    let mut found: BTreeMap<i32, (bool, i64, String)> = BTreeMap::new();
     rows(&PROCESS, |r: ProcessRow| {
-        if r.pid == r.tgid {
-            found.insert(r.tgid, r.comm);
-        } else {
-            found.entry(r.tgid).or_insert(r.comm);
+        let (first, at) = (r.pid == r.tgid, r.at_ns);
+        if found.get(&r.tgid).is_none_or(|known| (known.0, known.1) <= (first, at)) {
+            found.insert(r.tgid, (first, at, r.comm));
         }
     });
-    found
+    found.into_iter().map(|(tgid, (.., comm))| (tgid, comm)).collect()
 }
 
 pub fn processes() -> Vec<Named> {

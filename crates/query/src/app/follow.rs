@@ -13,6 +13,7 @@
 use super::connections::pairs_of;
 use super::given_on;
 use super::limits::{Held, repairs, timed_out};
+use super::nagle::Kept;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 use std::collections::HashMap;
@@ -83,6 +84,8 @@ struct Open {
     unacked: Option<bool>,
     /// That is less than a segment.
     small: bool,
+    /// Some of what has left is not acknowledged.
+    in_flight: bool,
     /// It ended with a segment that was sent again.
     again: bool,
     /// What is in flight fills a window: which.
@@ -115,6 +118,7 @@ struct Sender {
     given: Option<i64>,
     left: Option<i64>,
     acked: Option<i64>,
+    kept: Kept,
     /// The second by crossing.
     left_at: HashMap<Crossing, i64>,
     /// Until then TCP's own timer keeps back what follows the segments that left.
@@ -156,7 +160,8 @@ impl Follow {
         (s.since_ns, s.state) = (Some(at_ns), Some(state));
     }
 
-    pub fn crossing(&mut self, what: Crossing, e: &AppEventRow) -> Option<Span> {
+    /// What is known by then of the sender's time.
+    pub fn crossing(&mut self, what: Crossing, e: &AppEventRow) -> Vec<Span> {
         let peer = self.peer(e.socket_id).and_then(|p| self.senders.get(&p));
         let unread_since = peer.and_then(|p| p.unread_since);
         let readable = peer.map(|p| (p.received_start, p.readable));
@@ -165,39 +170,42 @@ impl Follow {
         sender.crossing(what, e, unread_since, came)
     }
 
-    pub fn state(&mut self, now: &TcpStateRow) -> [Option<Span>; 2] {
+    pub fn state(&mut self, now: &TcpStateRow) -> Vec<Span> {
         let peer = self.peer(now.socket_id).and_then(|p| self.senders.get(&p));
         let unread_since = peer.and_then(|p| p.unread_since);
         self.senders.entry(now.socket_id).or_default().state(now, unread_since)
     }
 
     /// Nothing more is known of this socket until then: what held it back still does.
-    pub fn until(&mut self, socket: i64, at_ns: i64) -> Option<Span> {
+    pub fn until(&mut self, socket: i64, at_ns: i64) -> Vec<Span> {
         let unread_since = self.peer(socket).and_then(|p| self.senders.get(&p)).and_then(|p| p.unread_since);
-        self.senders.get_mut(&socket).and_then(|s| s.go_on(at_ns, false, unread_since))
+        let mut done = Vec::new();
+        if let Some(s) = self.senders.get_mut(&socket) {
+            s.go_on(at_ns, false, unread_since, &mut done);
+        }
+        done
     }
 
     /// What is still open.
     pub fn finish(&mut self, each: &mut dyn FnMut(i64, Span)) {
         for (id, s) in &mut self.senders {
             // It was given up without a further state.
-            if s.state.as_ref().is_some_and(|s| s.state == SYN_SENT)
-                && let Some(span) = s.go_on(s.life_ns.1, false, None)
-            {
-                each(*id, span);
+            let mut done = Vec::new();
+            if s.state.as_ref().is_some_and(|s| s.state == SYN_SENT) {
+                s.go_on(s.life_ns.1, false, None, &mut done);
             }
-            if let Some(span) = s.settle() {
-                each(*id, span);
-            }
+            s.settle(&mut done);
+            s.kept.release(&mut done);
+            done.into_iter().for_each(|span| each(*id, span));
         }
     }
 }
 
 impl Sender {
     /// Time has gone on to this moment.
-    fn go_on(&mut self, at_ns: i64, again: bool, unread_since: Option<i64>) -> Option<Span> {
-        let done = self.settle();
-        let from_ns = self.since_ns.filter(|_| self.state.is_some())?;
+    fn go_on(&mut self, at_ns: i64, again: bool, unread_since: Option<i64>, done: &mut Vec<Span>) {
+        self.settle(done);
+        let Some(from_ns) = self.since_ns.filter(|_| self.state.is_some()) else { return };
         if at_ns > from_ns {
             self.open = Some(Open {
                 from_ns,
@@ -205,6 +213,7 @@ impl Sender {
                 call: self.call,
                 unsent: self.given.or(self.unseen).zip(self.left).map(|(given, left)| given > left),
                 small: self.small(),
+                in_flight: self.left.is_some_and(|left| left > self.acked.unwrap_or(0)),
                 unacked: self.given.zip(self.acked).map(|(given, acked)| given > acked),
                 again: again && at_ns - from_ns > SHORTEST_TIMER_NS,
                 inside: self.unsent.zip(self.no_room),
@@ -214,7 +223,6 @@ impl Sender {
             });
             self.since_ns = Some(at_ns);
         }
-        done
     }
 
     /// TCP's mark for a full window is made when it has sent, and is seen with the next record of its state; what crossed tells before. Of a stream whose segments are
@@ -238,15 +246,16 @@ impl Sender {
         (1..s.mss).contains(&rest)
     }
 
-    fn settle(&mut self) -> Option<Span> {
-        let (o, state) = (self.open.take()?, self.state.as_ref()?);
-        Some(Span {
+    fn settle(&mut self, done: &mut Vec<Span>) {
+        let Some((o, state)) = self.open.take().zip(self.state.as_ref()) else { return };
+        let span = Span {
             from_ns: o.from_ns,
             to_ns: o.to_ns,
             held: held(&o, state),
             call: o.call,
             repairs: repairs(state),
-        })
+        };
+        self.kept.next(span, o.small && o.unsent == Some(true), o.in_flight, done);
     }
 
     /// `unread_since`: the other end has data to read; `came`: behind the last byte that could be read there.
@@ -256,14 +265,15 @@ impl Sender {
         e: &AppEventRow,
         unread_since: Option<i64>,
         came: Option<i64>,
-    ) -> Option<Span> {
+    ) -> Vec<Span> {
         use Crossing::*;
+        let mut done = Vec::new();
         if given_on(e) {
-            return None;
+            return done;
         }
         if matches!(what, FromDevice | FromNetwork | ToSocket | Recv) {
             self.reception(what, e);
-            return None;
+            return done;
         }
         // At one and the same crossing: a packet may leave the device's queue in pieces.
         let left = matches!(what, ToNetwork | ToDevice | ToDriver);
@@ -274,7 +284,7 @@ impl Sender {
         // A timer may send again what was not lost, but is acknowledged late.
         let lost = || e.offset.zip(came).is_none_or(|(from, came)| from + e.size_bytes > came);
         let again = again && lost();
-        let done = self.go_on(e.at_ns, again, unread_since);
+        self.go_on(e.at_ns, again, unread_since, &mut done);
         let further = |to: &mut Option<i64>| {
             if let Some(end) = e.offset.map(|o| o + e.size_bytes).filter(|_| e.size_bytes > 0) {
                 *to = Some(to.map_or(end, |t| t.max(end)));
@@ -298,6 +308,11 @@ impl Sender {
                 if what == ToDevice {
                     self.departs(e);
                 }
+                let behind = self.left.unwrap_or(0);
+                if e.offset.is_some_and(|from| from + e.size_bytes > behind) {
+                    let all_acked = self.acked.is_some_and(|acked| acked >= behind);
+                    self.kept.leaves(e.at_ns, all_acked, &mut done);
+                }
                 further(&mut self.left);
                 let mut top = self.left_at.get(&what).copied();
                 further(&mut top);
@@ -305,6 +320,7 @@ impl Sender {
             }
             Acked => {
                 further(&mut self.acked);
+                self.kept.acknowledged(e.at_ns);
                 if self.call == Call::Refused && self.acked.zip(self.given).is_some_and(|(a, g)| a >= g) {
                     self.call = Call::None; // the buffer is empty: it could be written
                 }
@@ -334,20 +350,23 @@ impl Sender {
         self.unread_since = self.unread_since.or(Some(e.at_ns)).filter(|_| unread);
     }
 
-    fn state(&mut self, now: &TcpStateRow, unread_since: Option<i64>) -> [Option<Span>; 2] {
+    fn state(&mut self, now: &TcpStateRow, unread_since: Option<i64>) -> Vec<Span> {
+        let mut done = Vec::new();
         if now.crossing != Crossing::FromNetwork as i32 {
-            let done = self.go_on(now.at_ns, false, unread_since);
-            let last = self.settle();
+            self.go_on(now.at_ns, false, unread_since, &mut done);
+            self.settle(&mut done);
             // A SYN that waits for its neighbour is not seen to leave: a socket is first seen when it begins to connect.
             let connects = now.state == SYN_SENT && self.life_ns.0 > 0;
             let begins = if connects { self.life_ns.0.min(now.at_ns) } else { now.at_ns };
             self.since_ns = self.since_ns.or(Some(begins));
             self.take(now);
-            return [done, last];
+            return done;
         }
         // The segment that it comes with may have ended a piece of time; if so, that is the one it was in force for.
         let near = self.open.is_some_and(|o| now.at_ns - o.to_ns < SAME_PROGRAM_NS);
-        let done = if near { None } else { self.go_on(now.at_ns, false, unread_since) };
+        if !near {
+            self.go_on(now.at_ns, false, unread_since, &mut done);
+        }
         self.since_ns = self.since_ns.or(Some(now.at_ns));
         self.take(now);
         self.no_room = now.no_room.map(|n| n != 0);
@@ -355,7 +374,8 @@ impl Sender {
         if let Some(o) = &mut self.open {
             o.inside = self.unsent.zip(self.no_room);
         }
-        [done, self.settle()]
+        self.settle(&mut done);
+        done
     }
 
     fn take(&mut self, now: &TcpStateRow) {
@@ -409,6 +429,13 @@ fn held(o: &Open, state: &TcpStateRow) -> Held {
 mod tests {
     use super::*;
 
+    fn last(s: &mut Sender) -> Option<Span> {
+        let mut done = Vec::new();
+        s.settle(&mut done);
+        s.kept.release(&mut done);
+        done.pop()
+    }
+
     #[test]
     fn what_paces_is_known_by_its_rate() {
         const MS: i64 = 1_000_000;
@@ -439,7 +466,7 @@ mod tests {
             ] {
                 s.crossing(Crossing::from_u8(e.crossing as u8).unwrap(), &e, None, None);
             }
-            s.settle().map(|span| (span.from_ns, span.held))
+            last(&mut s).map(|span| (span.from_ns, span.held))
         };
         assert_eq!(held(1000, MS), Some((MS, Held::Pacing)));
         assert_eq!(held(1000, 2 * MS), Some((MS, Held::Pacing)), "its timer may be late");
@@ -474,7 +501,7 @@ mod tests {
         s.state(&state, None);
         s.crossing(Crossing::ToDevice, &event(MS + 1, 0, segments * 1000), None, came);
         s.crossing(Crossing::ToDevice, &event(50 * MS, (segments - 1) * 1000, 1000), None, came);
-        s.settle().map(|span| span.held)
+        last(&mut s).map(|span| span.held)
     }
 
     #[test]
@@ -514,7 +541,7 @@ mod tests {
         }
         s.state(&TcpStateRow { at_ns: MS, write_seq: head, ..state }, None);
         s.crossing(Crossing::ToTransport, &event(41 * MS, Crossing::ToTransport, head, 2), None, None);
-        s.settle().map(|span| (span.to_ns - span.from_ns, span.held))
+        last(&mut s).map(|span| (span.to_ns - span.from_ns, span.held))
     }
 
     #[test]

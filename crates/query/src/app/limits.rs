@@ -23,6 +23,8 @@ pub enum Held {
     SendBuffer,
     /// Less than a full segment waits for more, as the application wants it (`MSG_MORE`, `TCP_CORK`).
     Cork,
+    /// Less than a full segment waits until all that was sent before is acknowledged.
+    Nagle,
     /// TCP waits for a timer to send again what was lost.
     Retransmission,
     /// None of these, and TCP paces by its own timer.
@@ -35,7 +37,7 @@ pub enum Held {
 }
 
 impl Held {
-    pub const ALL: [Held; 11] = [
+    pub const ALL: [Held; 12] = [
         Held::Application,
         Held::Handshake,
         Held::CongestionWindow,
@@ -43,6 +45,7 @@ impl Held {
         Held::Reader,
         Held::SendBuffer,
         Held::Cork,
+        Held::Nagle,
         Held::Retransmission,
         Held::Pacing,
         Held::Device,
@@ -58,6 +61,7 @@ impl Held {
             Held::Reader => "reading application",
             Held::SendBuffer => "send buffer",
             Held::Cork => "cork",
+            Held::Nagle => "Nagle's rule",
             Held::Retransmission => "retransmission",
             Held::Pacing => "pacing",
             Held::Device => "device",
@@ -114,7 +118,7 @@ impl Limits {
         Held::ALL.into_iter().map(|h| (h, self.held_ns(h))).filter(move |(h, ns)| match h {
             Held::Pacing | Held::Device => *ns > 0 || !unknown,
             Held::PacingOrDevice => unknown,
-            Held::Reader | Held::Cork | Held::Retransmission | Held::Handshake => *ns > 0,
+            Held::Reader | Held::Cork | Held::Nagle | Held::Retransmission | Held::Handshake => *ns > 0,
             _ => true,
         })
     }

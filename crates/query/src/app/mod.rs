@@ -8,6 +8,7 @@ pub mod connections;
 mod ending;
 mod follow;
 mod limits;
+mod nagle;
 mod names;
 mod order;
 mod questions;
@@ -177,10 +178,10 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
             Moment::Crossing(e) => {
                 let what = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8);
                 let Some(what) = what else { return Ok(()) };
-                let span = follow.crossing(what, e);
+                let spans = follow.crossing(what, e);
                 if asked.has(e.socket_id) {
                     let o = open.entry(e.socket_id).or_default();
-                    span.iter().for_each(|s| o.limits.span(s));
+                    spans.iter().for_each(|s| o.limits.span(s));
                     if !given_on(e) {
                         o.layers.entry(what).or_default().add(e);
                     }
@@ -194,7 +195,7 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
                 let spans = follow.state(s);
                 if asked.has(s.socket_id) {
                     let o = open.entry(s.socket_id).or_default();
-                    spans.iter().flatten().for_each(|s| o.limits.span(s));
+                    spans.iter().for_each(|s| o.limits.span(s));
                     o.limits.state(s);
                     o.states = true;
                 }

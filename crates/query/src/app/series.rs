@@ -472,12 +472,12 @@ fn holds(store: &Store, id: i64, s: &mut Series) -> Result<()> {
         match moment {
             Moment::Crossing(e) => {
                 let what = u8::try_from(e.crossing).ok().and_then(Crossing::from_u8);
-                let span = what.and_then(|what| follow.crossing(what, e));
-                span.iter().filter(|_| e.socket_id == id).for_each(|span| s.held(span));
+                let spans = what.map(|what| follow.crossing(what, e)).unwrap_or_default();
+                spans.iter().filter(|_| e.socket_id == id).for_each(|span| s.held(span));
             }
             Moment::State(now) => {
                 let spans = follow.state(now);
-                spans.iter().flatten().filter(|_| now.socket_id == id).for_each(|span| s.held(span));
+                spans.iter().filter(|_| now.socket_id == id).for_each(|span| s.held(span));
             }
             Moment::Gap(_) => {}
         }

@@ -39,6 +39,7 @@ pub struct Store {
     pub(crate) roles: Vec<Roles>,
     pub(crate) drop_reasons: HashMap<i32, String>,
     pub(crate) symbols: HashMap<i64, String>,
+    /// What each thread was called, in order of time.
     pub(crate) processes: HashMap<i32, Vec<ProcessRow>>,
     pub(crate) clocks: Vec<ClockRow>,
     pub(crate) devices: Vec<DeviceRow>,
@@ -91,6 +92,8 @@ impl Store {
         for p in store.all::<ProcessRow>()? {
             store.processes.entry(p.pid).or_default().push(p);
         }
+        // The log has them as it was read from each CPU.
+        store.processes.values_mut().for_each(|names| names.sort_by_key(|p| p.at_ns));
         store.clocks = store.all()?;
         store.devices = store.all()?;
         Ok(store)

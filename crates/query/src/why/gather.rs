@@ -313,11 +313,9 @@ pub(super) fn gather(
                     return Ok(());
                 };
                 let own = e.socket_id == sender.socket_id;
-                let span = follow.crossing(what, e).filter(|_| own);
+                let spans = follow.crossing(what, e);
                 out.last_ns = out.last_ns.max(e.at_ns);
-                if let Some(s) = span {
-                    add(&mut out.held, &s);
-                }
+                spans.iter().filter(|_| own).for_each(|s| add(&mut out.held, s));
                 let end = e.offset.map(|o| o + e.size_bytes).filter(|_| e.size_bytes > 0);
                 if own {
                     let failed = sender.error.is_some_and(|error| e.size_bytes == -i64::from(error));
@@ -393,7 +391,7 @@ pub(super) fn gather(
                     }
                     out.mss = out.mss.max(s.mss);
                     out.fq_paces |= s.pacing == Some(BY_FQ) && s.pacing_bytes_s.is_some();
-                    spans.iter().flatten().for_each(|s| add(&mut out.held, s));
+                    spans.iter().for_each(|s| add(&mut out.held, s));
                     if s.crossing == FROM_NETWORK {
                         out.heard.push(s.at_ns);
                     }

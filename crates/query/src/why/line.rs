@@ -192,6 +192,7 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
         Held::CongestionWindow
         | Held::SendBuffer
         | Held::Cork
+        | Held::Nagle
         | Held::Retransmission
         | Held::Pacing
         | Held::Device
@@ -201,7 +202,12 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
             Stage::Neighbour
         }
         // More would only wait in that queue.
-        Held::CongestionWindow | Held::SendBuffer | Held::ReceiveWindow | Held::Pacing | Held::Device
+        Held::CongestionWindow
+        | Held::SendBuffer
+        | Held::ReceiveWindow
+        | Held::Nagle
+        | Held::Pacing
+        | Held::Device
             if h.queued =>
         {
             Stage::Queue
@@ -218,6 +224,7 @@ pub(super) fn stage(h: &HeldBy, piece: Piece) -> Stage {
         Held::SendBuffer => Stage::SendBuffer,
         Held::Cork if piece == Piece::Small => Stage::Nagle,
         Held::Cork => Stage::Cork,
+        Held::Nagle => Stage::Nagle,
         Held::CongestionWindow => Stage::CongestionWindow,
         Held::ReceiveWindow => Stage::ReceiveWindow,
         Held::Retransmission => Stage::Loss,

@@ -178,6 +178,7 @@ export const HELD: Record<string, string> = {
   "reading application": "drop",
   "send buffer": "l-socket",
   cork: "l-transport",
+  "Nagle's rule": "p-tcp",
   retransmission: "retransmission",
   pacing: "doubt",
   device: "p-udp",

@@ -1,0 +1,102 @@
+//! What waits by Nagle's rule (RFC 9293, 3.7.4): less than a full segment is kept until all that was sent before is acknowledged.
+//!
+//! TCP's state does not say so, and until it leaves nothing does: it may as well wait for the device. That it leaves at once when what was
+//! before it is acknowledged tells. So pieces of time in which less than a segment waits are kept here until then.
+
+use super::follow::{Call, Span};
+use super::limits::Held;
+
+/// What an acknowledgement allows to be sent leaves so soon behind it.
+const AT_ONCE_NS: i64 = 200_000;
+
+/// Pieces of a sender's time whose cause is known when what waits has left.
+#[derive(Default)]
+pub(super) struct Kept {
+    spans: Vec<Span>,
+    acked_ns: i64,
+}
+
+impl Kept {
+    /// The next piece of time; `small`: less than a segment waits in it, `in_flight`: and something that was sent is not acknowledged. Those
+    /// that are decided by now are added to `out`.
+    pub fn next(&mut self, span: Span, small: bool, in_flight: bool, out: &mut Vec<Span>) {
+        let begins = in_flight && may_be(&span);
+        if small && (begins || !self.spans.is_empty()) {
+            self.spans.push(span);
+        } else {
+            self.release(out);
+            out.push(span);
+        }
+    }
+
+    pub fn acknowledged(&mut self, at_ns: i64) {
+        self.acked_ns = at_ns;
+    }
+
+    /// Something that had not been sent before leaves; `all_acked`: all that was sent before is acknowledged.
+    pub fn leaves(&mut self, at_ns: i64, all_acked: bool, out: &mut Vec<Span>) {
+        if all_acked && at_ns - self.acked_ns < AT_ONCE_NS {
+            // What is behind the acknowledgement is the way out.
+            let waits = self.spans.iter_mut().filter(|s| s.from_ns < self.acked_ns);
+            waits.filter(|s| may_be(s)).for_each(|s| s.held = Held::Nagle);
+        }
+        self.release(out);
+    }
+
+    /// No more is known of these.
+    pub fn release(&mut self, out: &mut Vec<Span>) {
+        out.append(&mut self.spans);
+    }
+}
+
+/// Is there nothing else that TCP waited for? Within a call nothing is known of what it will leave unsent.
+fn may_be(span: &Span) -> bool {
+    span.call == Call::None && matches!(span.held, Held::Pacing | Held::Device | Held::PacingOrDevice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    fn span(from_ms: i64, to_ms: i64, held: Held, call: Call) -> Span {
+        Span { from_ns: from_ms * MS, to_ns: to_ms * MS, held, call, repairs: false }
+    }
+
+    /// The pieces of 40 ms in which less than a segment waits; in the middle the application writes more. It leaves so long behind the
+    /// acknowledgement.
+    fn waited(small: bool, all_acked: bool, behind_ns: i64) -> Vec<Held> {
+        let (mut kept, mut out) = (Kept::default(), Vec::new());
+        kept.next(span(0, 20, Held::Device, Call::None), small, true, &mut out);
+        kept.next(span(20, 21, Held::Device, Call::Inside), small, true, &mut out);
+        kept.next(span(21, 40, Held::Pacing, Call::None), small, true, &mut out);
+        kept.acknowledged(40 * MS);
+        kept.leaves(40 * MS + behind_ns, all_acked, &mut out);
+        kept.next(span(40, 50, Held::Application, Call::None), false, false, &mut out);
+        assert!(out.is_sorted_by_key(|s| s.from_ns));
+        out.iter().map(|s| s.held).collect()
+    }
+
+    #[test]
+    fn what_leaves_when_all_is_acknowledged_waited_for_that() {
+        use Held::*;
+        assert_eq!(waited(true, true, 9000), [Nagle, Device, Nagle, Application]);
+        let other = [Device, Device, Pacing, Application];
+        assert_eq!(waited(true, false, 9000), other, "something is still in flight");
+        assert_eq!(waited(true, true, MS), other, "long after");
+        assert_eq!(waited(false, true, 9000), other, "full segments do not wait for that");
+    }
+
+    #[test]
+    fn what_waits_for_a_window_or_for_nothing_in_flight_is_not_kept() {
+        let (mut kept, mut out) = (Kept::default(), Vec::new());
+        kept.next(span(0, 10, Held::Device, Call::None), true, false, &mut out);
+        kept.next(span(10, 20, Held::CongestionWindow, Call::None), true, true, &mut out);
+        assert_eq!(out.len(), 2);
+        kept.next(span(20, 30, Held::Device, Call::None), true, true, &mut out);
+        assert_eq!(out.len(), 2);
+        kept.release(&mut out);
+        assert_eq!((out.len(), out[2].held), (3, Held::Device));
+    }
+}
