@@ -56,6 +56,12 @@ MADE = {
     "cuts": (ANY, []),
     "no-route": ([(ANY, "left", 1, 1)], []),
     "moved": ([(ANY, "removed", 1, ANY)], []),
+    "full": ([("roam-failed", "chosen", 1, 1)], ["status 17 (access point is full)"]),
+    "association-refused": ([(ANY, "chosen", 1, 1)], []),
+    "denied": ([("roam-failed", "chosen", 1, 1)], []),
+    "disassociated-idle": ([(ANY, "deauthenticated", 1, ANY)], []),
+    "stopped-supplicant": ([(ANY, "deauthenticated", 1, ANY)], []),
+    "static-silent": ([("lost-and-joined", "silent-loss", 1, 2)], []),
     # How far it came is the processor's.
     "roam-back": (ANY, []),
     "roam-in-scan": ([("roam", "chosen", 1, 2)], []),

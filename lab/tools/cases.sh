@@ -457,6 +457,48 @@ case-no-route() {
 	kill -INT $pid_unsaid; wait $pid_unsaid
 }
 
+case-full() {
+	begin full
+	ap 2 set max_num_sta 0 >/dev/null
+	roam 2; sleep 4; until_at 1 40
+	ap 2 set max_num_sta 10 >/dev/null; over 40
+}
+
+case-association-refused() {
+	between
+	ap 2 set ieee80211n 1 >/dev/null; ap 2 set require_ht 1 >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null; wpa set_network 0 disable_ht 1 >/dev/null; sleep 1; wpa scan freq=2437 >/dev/null; sleep 1
+	begin association-refused
+	roam 2; sleep 4; until_at 1 40; over 40
+	between
+	wpa set_network 0 disable_ht 0 >/dev/null; ap 2 set require_ht 0 >/dev/null; ap 2 set ieee80211n 0 >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null; wpa bss_flush 0 >/dev/null; sleep 1
+}
+
+case-denied() {
+	begin denied
+	ap 2 deny_acl ADD_MAC $mac >/dev/null; roam 2; sleep 4; until_at 1 40; ap 2 deny_acl CLEAR >/dev/null; over 40
+}
+
+case-disassociated-idle() {
+	begin disassociated-idle
+	kill -STOP $VOICE; sleep 5; ap 1 disassociate $mac reason=4 >/dev/null; said "CTRL-EVENT-CONNECTED" 30; sleep 4; kill -CONT $VOICE; over 60
+}
+
+case-stopped-supplicant() {
+	begin stopped-supplicant
+	local pid=$(first sh -c "pgrep -f '^wpa_supplicant -D nl80211 -i w2 '" | head -1)
+	kill -STOP $pid; ap 1 deauthenticate $mac reason=5 >/dev/null; sleep 4; kill -CONT $pid; over 60
+}
+
+case-static-silent() {
+	between
+	cp $RUN/action.sh $RUN/action.kept; printf '#!/bin/sh\n' >$RUN/action.sh
+	kill "$(cat $RUN/dhclient.pid)"; ip addr flush dev w2 scope global; ip addr add 10.1.0.60/24 dev w2; ip route replace default via 10.1.0.1
+	begin static-silent
+	hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30; until_at 2 60; over 40
+	between
+	cp $RUN/action.kept $RUN/action.sh; chmod +x $RUN/action.sh
+}
+
 . "$HERE/chance.sh"
 
 # What is played together: no group needs more than some eight minutes of an emulated processor.
@@ -468,6 +510,7 @@ group() {
 	choices) echo left-then-shut static renamed reconnect-late nothing other-network flow-pauses ;;
 	peers) echo sent-away-in-dhcp asked-to-go killed-access-point ended-supplicant moved ;;
 	asked) echo asked-to-go asked-refused reassociate unprotected wired cuts no-route ;;
+	refusals) echo full association-refused stopped-supplicant denied disassociated-idle static-silent ;;
 	addresses) echo dhcp-late no-ack conflict duplicate-v6 ;;
 	*) echo "$1" ;;
 	esac

@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,8 @@ const LONGEST: usize = 32 << 20;
 /// Kept events; of more, the oldest are dropped and counted.
 const EVENTS: usize = 4096;
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Until QEMU takes a client and greets it.
+const GREETING: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
@@ -44,16 +47,49 @@ pub struct Qmp {
     version: String,
 }
 
+/// A socket whose queue of clients is full lets a further one wait without end, so its patience is set before: then it is `WouldBlock`.
+fn open(path: &Path) -> std::io::Result<UnixStream> {
+    let bytes = path.as_os_str().as_bytes();
+    // SAFETY: zeros are a value of it.
+    let mut to: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    if bytes.is_empty() || bytes.len() >= to.sun_path.len() || bytes.contains(&0) {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    to.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    to.sun_path.iter_mut().zip(bytes).for_each(|(at, b)| *at = *b as libc::c_char);
+    // SAFETY: no memory is handed over.
+    let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: it was made above, and nobody else has it.
+    let stream = unsafe { UnixStream::from_raw_fd(fd) };
+    stream.set_write_timeout(Some(GREETING))?;
+    // SAFETY: the address lives until then, and its size is its own.
+    let made = unsafe { libc::connect(fd, (&raw const to).cast(), size_of_val(&to) as libc::socklen_t) };
+    if made < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    stream.set_write_timeout(None)?;
+    Ok(stream)
+}
+
 impl Qmp {
     pub fn connect(path: &Path) -> Result<Qmp> {
         let name = path.display().to_string();
-        let stream = UnixStream::connect(path).map_err(Error::io(name.clone()))?;
+        let taken = || {
+            Error::NoGuest(format!(
+                "{name} does not answer: QEMU serves one client at a time, and another program has it"
+            ))
+        };
+        let stream = open(path).map_err(|e| match e.kind() {
+            ErrorKind::WouldBlock => taken(),
+            _ => Error::io(name.clone())(e),
+        })?;
         let peer = peer(&stream);
         let mut c = Connection { stream, rest: Vec::new(), events: VecDeque::new(), dropped: 0, next_id: 1 };
-        let greeting = c.message(Instant::now() + Duration::from_secs(3)).map_err(|e| match e {
-            Error::Timeout(_) => Error::NoGuest(format!(
-                "{name} does not answer: QEMU serves one client at a time, and another program has it"
-            )),
+        let greeting = c.message(Instant::now() + GREETING).map_err(|e| match e {
+            Error::Timeout(_) => taken(),
             e => e,
         })?;
         let Some(version) = greeting.get("QMP").map(|q| &q["version"]["qemu"]) else {

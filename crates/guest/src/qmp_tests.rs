@@ -61,3 +61,22 @@ fn refusals_and_foreign_words() {
     let json = Qmp::connect(&peer_with("json", "{}\n", vec![])).err().unwrap();
     assert!(matches!(json, Error::NoGuest(_)), "{json}");
 }
+
+/// As QEMU's is once two others wait at it: the kernel lets a further one wait until there is room.
+#[test]
+fn a_socket_with_a_full_queue_is_refused_in_time() {
+    let folder = std::env::temp_dir().join(format!("kpat-full-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("qmp");
+    let server = UnixListener::bind(&path).unwrap();
+    // SAFETY: it is a socket that listens; that again only makes its queue shorter.
+    assert_eq!(unsafe { libc::listen(server.as_raw_fd(), 0) }, 0);
+    let waits = UnixStream::connect(&path).unwrap();
+    let (answer, refused) = std::sync::mpsc::channel();
+    let at = path.clone();
+    std::thread::spawn(move || answer.send(Qmp::connect(&at).err().map(|e| e.to_string())));
+    let words = refused.recv_timeout(Duration::from_secs(30)).expect("it does not wait without end").unwrap();
+    assert!(words.contains("another program has it"), "{words}");
+    drop(waits);
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -18,6 +18,8 @@ mod odd_test;
 mod open;
 mod pace;
 mod phase;
+#[cfg(test)]
+mod refused_test;
 mod settle;
 mod statistics;
 mod taken;

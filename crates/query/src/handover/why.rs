@@ -3,6 +3,7 @@
 use super::mark::{Mark, Source, What};
 use super::open::Open;
 use super::phase::{Phase, Span, Step};
+use super::words::status_words;
 
 /// A scan of so many channels looked everywhere.
 const FULL: usize = 6;
@@ -221,8 +222,8 @@ fn refused(o: &Open, which: usize) -> String {
         1 if taken(words) => {
             format!("{words} in the middle of an attempt: nothing can be tried until it is there again")
         }
-        1 => format!("{words}{}: the supplicant waits before it tries again", sae(o, words)),
-        n => format!("failed attempt {which} of {n}: {words}{}", sae(o, words)),
+        1 => format!("{words}{}: the supplicant waits before it tries again", meaning(o, words)),
+        n => format!("failed attempt {which} of {n}: {words}{}", meaning(o, words)),
     }
 }
 
@@ -236,11 +237,15 @@ fn taken(words: &str) -> bool {
     [What::AdminDown, What::Removed].iter().any(|what| Mark::new(0, *what, Source::Unknown).words() == words)
 }
 
-/// With SAE a confirm that does not fit is refused so: 1 by hostapd, 15 by the standard.
-fn sae(o: &Open, words: &str) -> &'static str {
-    let refused = ["authentication answered, status 1", "authentication answered, status 15"];
-    let is = o.marks.iter().any(|m| m.what == What::AuthStart { algorithm: 4 }) && refused.contains(&words);
-    if is { " (as with a wrong password)" } else { "" }
+/// Of an attempt that was refused with a status: what that says. With SAE a confirm that does not fit is refused with 1 by hostapd, with 15 by the standard.
+fn meaning(o: &Open, words: &str) -> &'static str {
+    let status = words.rsplit_once(", status ").and_then(|(_, n)| n.parse().ok());
+    let sae = || o.marks.iter().any(|m| m.what == What::AuthStart { algorithm: 4 });
+    match status {
+        Some(1 | 15) if sae() => " (as with a wrong password)",
+        Some(status) => status_words(status),
+        None => "",
+    }
 }
 
 /// Channels as the kernel or the air named them.

@@ -216,6 +216,26 @@ fn reason_words(reason: i64) -> &'static str {
     }
 }
 
+/// IEEE 802.11 status codes with which an access point refuses an authentication or an association.
+pub(super) fn status_words(status: i64) -> &'static str {
+    match status {
+        1 => " (unspecified, as of a station that is not allowed)",
+        13 => " (authentication algorithm not supported)",
+        15 => " (challenge failed)",
+        16 => " (no answer in time)",
+        17 => " (access point is full)",
+        18 => " (data rates not supported)",
+        27 => " (HT required)",
+        30 => " (try again later)",
+        31 => " (management frame protection required)",
+        34 => " (poor channel)",
+        37 => " (declined)",
+        53 => " (PMKID not valid)",
+        77 => " (group of SAE not supported)",
+        _ => "",
+    }
+}
+
 /// What is known of the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ended {
