@@ -12,7 +12,7 @@ from tests.connection import make
 from tests.place import own, sh
 
 PORT = 7100
-CAUSES = ("application", "handshake", "congestion window", "receive window", "reading application", "send buffer", "cork", "retransmission", "pacing", "device", "pacing or device")
+CAUSES = ("application", "handshake", "congestion window", "receive window", "reading application", "send buffer", "cork", "Nagle's rule", "retransmission", "pacing", "device", "pacing or device")
 # Of shares of the time: TCP counts in ticks (4 ms and less), a busy machine delays whoever looks.
 SHARE = 0.12
 # Of the time, for which the path may wait for a processor.
@@ -48,7 +48,8 @@ class Causes(unittest.TestCase):
         """That cause first, with at least that share, in everything that names one; bytes, calls, errors and times as the generator counted."""
         truth, sender, log = r["truth"], r["socket"], r["log"]
         tcp, words = sender["tcp"], f"{r['name']}: {truth | {'starts_ns': 0}} {sender['tcp']}"
-        held = {k[:-3].replace("_", " "): v for k, v in tcp.items() if k.removesuffix("_ns").replace("_", " ") in CAUSES}
+        field = lambda cause: "nagle_ns" if cause == "Nagle's rule" else cause.replace(" ", "_") + "_ns"
+        held = {cause: tcp[field(cause)] for cause in CAUSES if field(cause) in tcp}
         self.assertEqual(sum(held.values()), tcp["known_ns"], words)
         self.assertEqual(max(held, key=held.get), cause, words)
         self.assertGreaterEqual(held[cause] / tcp["known_ns"], share, words)

@@ -26,7 +26,7 @@ pub fn ending(e: &Ending) -> Value {
 /// What held it back, in nanoseconds.
 pub fn limits(l: &Limits) -> Value {
     let by = |of: &dyn Fn(Held) -> i64| -> serde_json::Map<String, Value> {
-        Held::ALL.into_iter().map(|h| (h.name().replace(' ', "_") + "_ns", json!(of(h)))).collect()
+        Held::ALL.into_iter().map(|h| (h.field(), json!(of(h)))).collect()
     };
     let mut all = by(&|h| l.held_ns(h));
     all.insert("known_ns".into(), json!(l.known_ns));

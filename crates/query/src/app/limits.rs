@@ -37,6 +37,14 @@ pub enum Held {
 }
 
 impl Held {
+    /// The name of its nanoseconds in JSON.
+    pub fn field(self) -> String {
+        match self {
+            Held::Nagle => "nagle_ns".to_owned(),
+            _ => self.name().replace(' ', "_") + "_ns",
+        }
+    }
+
     pub const ALL: [Held; 12] = [
         Held::Application,
         Held::Handshake,
