@@ -60,7 +60,6 @@ MADE = {
     "association-refused": ([(ANY, "chosen", 1, 1)], []),
     "denied": ([("roam-failed", "chosen", 1, 1)], []),
     "disassociated-idle": ([(ANY, "deauthenticated", 1, ANY)], []),
-    "stopped-supplicant": ([(ANY, "deauthenticated", 1, ANY)], []),
     "static-silent": ([("lost-and-joined", "silent-loss", 1, 2)], []),
     # How far it came is the processor's.
     "roam-back": (ANY, []),

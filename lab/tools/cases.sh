@@ -483,12 +483,6 @@ case-disassociated-idle() {
 	kill -STOP $VOICE; sleep 5; ap 1 disassociate $mac reason=4 >/dev/null; said "CTRL-EVENT-CONNECTED" 30; sleep 4; kill -CONT $VOICE; over 60
 }
 
-case-stopped-supplicant() {
-	begin stopped-supplicant
-	local pid=$(first sh -c "pgrep -f '^wpa_supplicant -D nl80211 -i w2 '" | head -1)
-	kill -STOP $pid; ap 1 deauthenticate $mac reason=5 >/dev/null; sleep 4; kill -CONT $pid; over 60
-}
-
 case-static-silent() {
 	between
 	cp $RUN/action.sh $RUN/action.kept; printf '#!/bin/sh\n' >$RUN/action.sh
@@ -510,7 +504,7 @@ group() {
 	choices) echo left-then-shut static renamed reconnect-late nothing other-network flow-pauses ;;
 	peers) echo sent-away-in-dhcp asked-to-go killed-access-point ended-supplicant moved ;;
 	asked) echo asked-to-go asked-refused reassociate unprotected wired cuts no-route ;;
-	refusals) echo full association-refused stopped-supplicant denied disassociated-idle static-silent ;;
+	refusals) echo full association-refused denied disassociated-idle static-silent ;;
 	addresses) echo dhcp-late no-ack conflict duplicate-v6 ;;
 	*) echo "$1" ;;
 	esac
