@@ -516,10 +516,6 @@ impl Store {
         if let Some(queued) = kept.as_ref() {
             return Ok(Arc::clone(queued));
         }
-        let (into, out_of) = (
-            |f: i64| self.roles.get(f as usize).is_some_and(|r| r.has(QDISC_IN)),
-            |f: i64| self.roles.get(f as usize).is_some_and(|r| r.has(XMIT)),
-        );
         let mut seen: Vec<(i64, i64, bool)> = Vec::new();
         let table = self.table::<CallRow>()?;
         for group in 0..table.groups() {
@@ -530,8 +526,8 @@ impl Store {
                 ["packet_id", "func_id", "entry_ns"].map(|column| table.ints(group, column));
             let (packets, functions, at) = (packets?, functions?, at?);
             seen.extend((0..packets.len()).filter(|i| packets[*i] != NULL).filter_map(|i| {
-                let leaves = out_of(functions[i]);
-                (leaves || into(functions[i])).then_some((packets[i], at[i], leaves))
+                let role = self.role_of(functions[i]);
+                role.has(QDISC_IN | XMIT).then_some((packets[i], at[i], role.has(XMIT)))
             }));
         }
         seen.sort_unstable();

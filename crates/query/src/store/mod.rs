@@ -162,6 +162,11 @@ impl Store {
         names.iter().rev().find(|p| p.at_ns <= at_ns).or(names.first())
     }
 
+    /// What the function with this number does with packets; none: the log does not say.
+    pub(crate) fn role_of(&self, func_id: i64) -> Roles {
+        usize::try_from(func_id).ok().and_then(|id| self.roles.get(id)).copied().unwrap_or_default()
+    }
+
     /// How far `boot_ns` of a frame may be off: the bound of its clock segment. By its number, where the log has it: a clock that was
     /// set back shows one time twice.
     pub fn clock_at(&self, capture_id: i32, number: i64, wall_ns: i64) -> Option<&ClockRow> {

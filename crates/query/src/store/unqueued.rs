@@ -216,9 +216,6 @@ impl Store {
 
     /// Where a task first asked for the link address of packets' next hop.
     fn asks_in_tasks(&self, places: &mut HashMap<i64, Vec<Place>>) -> Result<()> {
-        let asks = |id: i64| {
-            usize::try_from(id).is_ok_and(|id| self.roles.get(id).is_some_and(|r| r.has(NEIGHBOUR)))
-        };
         if !self.roles.iter().any(|r| r.has(NEIGHBOUR)) {
             return Ok(());
         }
@@ -226,8 +223,8 @@ impl Store {
         let mut first: HashMap<i64, Place> = HashMap::new();
         for group in 0..table.groups() {
             let functions = table.ints(group, "func_id")?;
-            let these: Vec<u32> =
-                (0..functions.len() as u32).filter(|i| asks(functions[*i as usize])).collect();
+            let asks = |i: &u32| self.role_of(functions[*i as usize]).has(NEIGHBOUR);
+            let these: Vec<u32> = (0..functions.len() as u32).filter(asks).collect();
             if these.is_empty() {
                 continue;
             }
@@ -261,14 +258,15 @@ impl Store {
                 .filter(|i| protos[*i as usize] != TCP && wanted.contains_key(&ids[*i as usize]))
                 .collect();
             for packet in table.rows_at::<PacketRow>(group, &rows)? {
+                if packet.if_in.is_some() {
+                    continue;
+                }
                 let own = |p: &&Place| match p.asks {
                     Some(_) => true,
                     None => packet.verdict == verdict::DROPPED && packet.pid == Some(p.pid),
                 };
-                for &Place { at_ns, pid, cpu, asks } in
-                    wanted[&packet.packet_id].iter().filter(own).filter(|_| packet.if_in.is_none())
-                {
-                    let bytes = carried_bytes(&packet);
+                let bytes = carried_bytes(&packet);
+                for &Place { at_ns, pid, cpu, asks } in wanted[&packet.packet_id].iter().filter(own) {
                     let waits = asks.map(|tag| Waits { tag, until_ns: packet.last_ns });
                     out.entry(pid).or_default().push(Found {
                         of: Unqueued { packet_id: packet.packet_id, at_ns, pid, cpu, bytes, waits },

@@ -162,10 +162,11 @@ pub(super) fn gather(
     let (mut offset, mut drivers) = (0, BTreeSet::new());
     for call in &own.calls {
         let packets = of_writes.get(&(call.at_ns, call.pid)).cloned().unwrap_or_default();
-        let ways: Vec<Way> =
-            packets.iter().map(|p| way(*p, &own, &moments, &carried, &fates, &overtaken)).collect();
-        let asked_ns = |w: &Way| asked.get(&w.packet).copied();
-        let ways: Vec<Way> = ways.into_iter().map(|w| Way { asked_ns: asked_ns(&w), ..w }).collect();
+        let way = |p: &i64| Way {
+            asked_ns: asked.get(p).copied(),
+            ..way(*p, &own, &moments, &carried, &fates, &overtaken)
+        };
+        let ways: Vec<Way> = packets.iter().map(way).collect();
         let (line, last) = line(call, &ways, &drivers, g.last_ns);
         drivers.extend(ways.iter().filter_map(|w| w.driver_ns));
         out.dropped.extend(ways.iter().filter(|w| w.dropped_ns.is_some()).map(|w| w.packet));

@@ -17,8 +17,6 @@ const ASKS_NS: i64 = 200_000;
 /// Of what this socket sent: in order, without overlap.
 pub(super) fn waits(store: &Store, sender: &SocketRow) -> Result<Vec<(i64, i64)>> {
     let mut asked = BTreeSet::new();
-    let is_point =
-        |id: i64| usize::try_from(id).is_ok_and(|id| store.roles.get(id).is_some_and(|r| r.has(NEIGHBOUR)));
     if !store.roles.iter().any(|r| r.has(NEIGHBOUR)) {
         return Ok(Vec::new());
     }
@@ -27,7 +25,8 @@ pub(super) fn waits(store: &Store, sender: &SocketRow) -> Result<Vec<(i64, i64)>
     for group in table.groups_where("entry_ns", &window) {
         let [packets, functions, at] = ["packet_id", "func_id", "entry_ns"].map(|c| table.ints(group, c));
         let (packets, functions, at) = (packets?, functions?, at?);
-        let these = (0..at.len()).filter(|i| window.contains(&at[*i]) && is_point(functions[*i]));
+        let these =
+            (0..at.len()).filter(|i| window.contains(&at[*i]) && store.role_of(functions[*i]).has(NEIGHBOUR));
         asked.extend(these.map(|i| packets[i]).take(MOST.saturating_sub(asked.len())));
     }
     let mut out = Vec::new();
@@ -48,9 +47,7 @@ pub(super) fn waits(store: &Store, sender: &SocketRow) -> Result<Vec<(i64, i64)>
 
 /// Those of one packet, in one network namespace: a router may ask, too.
 pub(super) fn of_packet(store: &Store, detail: &PacketDetail, netns: Option<i64>) -> Vec<(i64, i64)> {
-    let role = |c: &CallRow, which| {
-        usize::try_from(c.func_id).is_ok_and(|id| store.roles.get(id).is_some_and(|r| r.has(which)))
-    };
+    let role = |c: &CallRow, which| store.role_of(c.func_id.into()).has(which);
     let within = |at: i64| {
         let place = detail.footprints.iter().rev().find(|f| f.at_ns <= at).or(detail.footprints.first());
         netns.is_none() || place.is_none_or(|f| f.netns.is_none() || f.netns == netns)

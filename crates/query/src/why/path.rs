@@ -122,8 +122,10 @@ pub(super) fn stays(store: &Store, of: &Of<'_>, netns: Option<i64>, from_ns: i64
         let [packets, functions, at] = ["packet_id", "func_id", "entry_ns"].map(|c| table.ints(group, c));
         let (packets, functions, at) = (packets?, functions?, at?);
         for i in 0..packets.len() {
-            let role = usize::try_from(functions[i]).ok().and_then(|id| store.roles.get(id));
-            let Some(role) = role.filter(|r| r.has(QDISC_IN | XMIT)) else { continue };
+            let role = store.role_of(functions[i]);
+            if !role.has(QDISC_IN | XMIT) {
+                continue;
+            }
             if let Some(f) = followed.get_mut(&packets[i]) {
                 f.passed.push((at[i], role.has(XMIT)));
             }

@@ -309,23 +309,17 @@ mod tests {
     use super::*;
     use Crossing::*;
 
+    /// `pid`: 0: none, in a softirq.
+    fn crossing(id: i64, at_ns: i64, what: Crossing, bytes: i64, tag: i64, pid: i32) -> Event {
+        let pid = (pid != 0).then_some(pid);
+        let in_task = pid.is_some();
+        Event { id, at_ns, what, bytes, tag, pid, in_task, cpu: 0, unqueued: None, waits: None }
+    }
+
     /// Crossings of one socket: when, what, bytes, tag, thread (0: none, in a softirq). For each packet: its tag, and when its calls were over.
     fn reads(rows: &[(i64, Crossing, i64, i64, i32)]) -> Vec<(i64, Vec<i64>)> {
         let event = |(id, &(at, what, bytes, tag, pid)): (usize, &(i64, Crossing, i64, i64, i32))| {
-            let pid = (pid != 0).then_some(pid);
-            let (id, in_task) = (id as i64, pid.is_some());
-            Event {
-                id,
-                at_ns: at * 1000,
-                what,
-                bytes,
-                tag,
-                pid,
-                in_task,
-                cpu: 0,
-                unqueued: None,
-                waits: None,
-            }
+            crossing(id as i64, at * 1000, what, bytes, tag, pid)
         };
         let events: Vec<Event> = rows.iter().enumerate().map(event).collect();
         let mut followed = Followed::new(&[], &[]);
@@ -358,18 +352,7 @@ mod tests {
 
     #[test]
     fn what_waited_for_its_neighbour_is_of_its_call() {
-        let at = |at: i64, what, bytes, tag, pid: i32| Event {
-            id: at,
-            at_ns: at,
-            what,
-            bytes,
-            tag,
-            pid: (pid != 0).then_some(pid),
-            in_task: pid != 0,
-            cpu: 0,
-            unqueued: None,
-            waits: None,
-        };
+        let at = |at, what, bytes, tag, pid| crossing(at, at, what, bytes, tag, pid);
         let waits = |from: i64, until_ns, tag: i64, pid| Event {
             unqueued: Some(100 + from),
             waits: Some(Waits { tag: tag as i32, until_ns }),
@@ -498,20 +481,8 @@ mod tests {
         let left = |rows: &[(i64, Crossing, i64, i64)]| {
             let mut followed = Followed::new(&[], &[]);
             for (id, &(at, what, bytes, tag)) in rows.iter().enumerate() {
-                let (id, at_ns, in_task) = (id as i64, at * 1000, what == Recv);
-                let pid = in_task.then_some(7);
-                followed.event(&Event {
-                    id,
-                    at_ns,
-                    what,
-                    bytes,
-                    tag,
-                    pid,
-                    in_task,
-                    cpu: 0,
-                    unqueued: None,
-                    waits: None,
-                });
+                let pid = if what == Recv { 7 } else { 0 };
+                followed.event(&crossing(id as i64, at * 1000, what, bytes, tag, pid));
             }
             let out = followed.over();
             out.waiting.iter().map(|place| out.sightings[*place as usize].tag).collect::<Vec<_>>()
