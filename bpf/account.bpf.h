@@ -106,6 +106,13 @@ struct use_sum {
 };
 #define USE_SUMS 4 /* a power of two */
 
+/* A block request that is being completed. */
+struct block {
+	u32 owner;
+	u32 open;
+	u64 bytes;
+};
+
 struct account {
 	struct kp_account_head h;
 	u64 resets; /* the stack was not empty where it must be */
@@ -123,9 +130,7 @@ struct account {
 	u32 before_fault; /* its mode */
 	u64 serving; /* the process that the task works for, 0: itself; of KP_FOR_REMOTE the number of the ends */
 	u32 serving_for; /* KP_FOR_WRITEBACK, KP_FOR_ITEM, KP_FOR_CLIENT, KP_FOR_ASKER or KP_FOR_REMOTE */
-	u32 block_owner; /* of the block request that is being completed */
-	u64 block_open; /* one is */
-	u64 block_bytes;
+	struct block block[2]; /* the request that the softirq completes, and that of an interrupt (block_of()) */
 	u64 hard_ns; /* of the hard interrupt that runs */
 	u64 hard_debt; /* of those that asked for the softirq to come */
 	u64 soft_ns; /* since the last cut */
@@ -286,6 +291,12 @@ static __always_inline bool is_softirq(u32 frame)
 static __always_inline bool top_is(struct account *a, u32 frame)
 {
 	return a->level && a->frame[a->level & (LEVELS - 1)] == frame;
+}
+
+/* An interrupt may come while a softirq has its request charged. */
+static __always_inline struct block *block_of(struct account *a)
+{
+	return &a->block[top_is(a, HARDIRQ)];
 }
 
 /*

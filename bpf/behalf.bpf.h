@@ -81,6 +81,7 @@ SEC("raw_tp/block_rq_complete")
 int work_block_rq_complete(u64 *ctx)
 {
 	struct account *a = this_account();
+	struct block *b;
 	u32 *who;
 	u64 bio;
 
@@ -90,13 +91,14 @@ int work_block_rq_complete(u64 *ctx)
 	if (!(top_is(a, HARDIRQ) || top_is(a, SOFTIRQ + BLOCK)))
 		return 0;
 	border(a);
-	if (a->block_open)
+	b = block_of(a);
+	if (b->open)
 		put_block(a);
 	bio = kread_ptr((struct request *)ctx[0], bio);
 	who = bpf_map_lookup_elem(&bio_owners, &bio);
-	a->block_owner = who ? *who : 0;
-	a->block_bytes = (u32)ctx[2];
-	a->block_open = 1;
+	b->owner = who ? *who : 0;
+	b->bytes = (u32)ctx[2];
+	b->open = 1;
 	if (who)
 		bpf_map_delete_elem(&bio_owners, &bio);
 	return 0;
@@ -151,7 +153,7 @@ int work_workqueue_queue_work(u64 *ctx)
 	if (!a)
 		return 0;
 	if (!at_task(a))
-		who = a->block_open ? a->block_owner : 0;
+		who = block_of(a)->open ? block_of(a)->owner : 0;
 	else if (a->mode != KP_WORK_THREAD || a->serving)
 		who = who_asks(a);
 	if (who)

@@ -35,7 +35,7 @@ int work_softirq_entry(u64 *ctx)
 	}
 	if (a->held_for)
 		release(a, 0, KP_FOR_UNKNOWN, 1);
-	a->came = a->steered = a->block_open = 0;
+	a->came = a->steered = a->block[0].open = 0;
 	a->sends_for = 0;
 	push(a, SOFTIRQ + (vec & 15));
 	if (vec == NET_RX)
@@ -56,7 +56,7 @@ int work_softirq_exit(u64 *ctx)
 		return 0;
 	if (vec == NET_RX) {
 		frame_is_over(a);
-	} else if (a->block_open) {
+	} else if (a->block[0].open) {
 		put_block(a);
 	} else {
 		part_is_over(a);
@@ -84,7 +84,7 @@ static __always_inline int interrupt_begins(void)
 		return 0;
 	task_border(a);
 	if (!top_is(a, HARDIRQ))
-		a->raised = 0;
+		a->raised = a->block[1].open = 0;
 	push(a, HARDIRQ);
 	return 0;
 }
@@ -99,7 +99,7 @@ static __always_inline int interrupt_ends(void)
 	border(a);
 	if (!top_is(a, HARDIRQ))
 		return 0;
-	if (a->block_open)
+	if (a->block[1].open)
 		put_block(a);
 	a->level--;
 	if (top_is(a, HARDIRQ))

@@ -118,8 +118,8 @@ static __always_inline u32 served(struct account *a, u32 top, u64 *socket)
 {
 	struct packet *p;
 
-	if (top == SOFTIRQ + BLOCK && a->block_open && a->block_owner) {
-		*socket = a->block_owner;
+	if (top == SOFTIRQ + BLOCK && a->block[0].open && a->block[0].owner) {
+		*socket = a->block[0].owner;
 		return KP_FOR_BLOCK;
 	}
 	if (top != SOFTIRQ + NET_RX) {

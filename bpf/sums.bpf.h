@@ -202,15 +202,17 @@ static __always_inline u32 of_softirq(struct account *a)
 __noinline int put_block(struct account *a)
 {
 	struct kp_work w = { .packets = 1 };
+	struct block *b;
 	bool hard;
 
 	if (!a)
 		return 0;
 	hard = top_is(a, HARDIRQ);
+	b = block_of(a);
 	w.ns = take(hard ? &a->hard_ns : &a->soft_ns);
-	w.bytes = a->block_bytes;
-	put(a, hard ? KP_WORK_HARDIRQ : of_softirq(a), a->block_owner ? KP_FOR_BLOCK : KP_FOR_KERNEL, a->block_owner, &w);
-	a->block_open = 0;
+	w.bytes = b->bytes;
+	put(a, hard ? KP_WORK_HARDIRQ : of_softirq(a), b->owner ? KP_FOR_BLOCK : KP_FOR_KERNEL, b->owner, &w);
+	b->open = 0;
 	return 0;
 }
 

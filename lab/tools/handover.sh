@@ -14,7 +14,7 @@ first() { nsenter -t 1 -n -m "$@"; }
 mkdir -p $RUN
 
 # Of each case: networks of the two access points (empty password: open), same subnet or another, seconds of the flow, what triggers.
-WORDS=-dd DEBUG=-d SECURITY=psk EXTRA= GLOBAL= FLUSH= LATE= PRESCAN= DHCP=yes V6= WRONG= RADIOS=3 LEVEL=0 SNIFFERS=
+WORDS=-dd DEBUG=-d SECURITY=psk EXTRA= GLOBAL= FLUSH= LATE= STARTS= PRESCAN= DHCP=yes V6= WRONG= RADIOS=3 LEVEL=0 SNIFFERS=
 case "$2" in
 S1) SSID1=kpat-open PSK1= SSID2=kpat-psk PSK2=kpat-secret SUBNET=other FLOW=30 FLUSH=1 TRIGGER=vanish ;;
 S2) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=same FLOW=12 PRESCAN=1 TRIGGER=roam ;;
@@ -42,6 +42,8 @@ ipv6) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=
 ipv6-only) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=20 PRESCAN=1 FLUSH=1 TRIGGER=stop V6=only DHCP= ;;
 dhcpv6) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=20 PRESCAN=1 FLUSH=1 TRIGGER=stop V6=dhcp DHCP=6 ;;
 no-dhcp) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=25 PRESCAN=1 TRIGGER=stop DHCP=first ;;
+# The DHCP client is started so many seconds after the port is open.
+late-client) SSID1=kpat PSK1=kpat-secret SSID2=kpat PSK2=kpat-secret SUBNET=other FLOW=25 PRESCAN=1 TRIGGER=stop STARTS=14 ;;
 wrong-password) SSID1=kpat-one PSK1=kpat-secret SSID2=kpat-two PSK2=kpat-secret SUBNET=other FLOW=25 PRESCAN=1 TRIGGER=stop WRONG=1 ;;
 *) echo "there is no case $2" >&2; exit 2 ;;
 esac
@@ -204,6 +206,7 @@ station)
 			[ -f $RUN/dhclient.pid ] && kill \$(cat $RUN/dhclient.pid) 2>/dev/null
 			[ -f $RUN/udhcpc.pid ] && kill \$(cat $RUN/udhcpc.pid) 2>/dev/null
 			[ "$DHCP" ] || exit 0
+			[ "$STARTS" ] && [ -e $RUN/station ] && sleep $STARTS
 			# A client that asks, before it takes an address, whether another host has it.
 			[ -f $RUN/udhcpc ] && { busybox udhcpc -f -a -p $RUN/udhcpc.pid -i \$1 -s $RUN/udhcpc.sh >$RUN/dhcp 2>&1 & exit; }
 			# Its script would write the machine's /etc/resolv.conf, which all network namespaces share: a hook that only it sees keeps it from that.

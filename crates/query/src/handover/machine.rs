@@ -11,7 +11,7 @@ use super::why;
 use super::words::{Cause, Ended, Kind};
 
 /// Marks before the data stops that may belong to it.
-const MOST_LEAD: usize = 2_048;
+pub(super) const MOST_LEAD: usize = 2_048;
 /// A scan led to the handover if the data stopped so soon after it.
 const SELECTION_NS: i64 = 2_000_000_000;
 /// As long after a sign of a loss it may be the reason.
@@ -25,7 +25,7 @@ const MADE_NS: i64 = 1_000_000_000;
 /// A router answers within half a second, and is asked again after 4 s (RFC 4861): then there is none.
 const NO_ROUTER_NS: i64 = 4_600_000_000;
 /// A client that has no answer asks again, later and later.
-const PATIENT_NS: i64 = 130_000_000_000;
+pub(super) const PATIENT_NS: i64 = 130_000_000_000;
 
 /// One handover, of which every moment has a phase.
 #[derive(Clone, Debug)]
@@ -170,9 +170,9 @@ enum Link {
 #[derive(Debug)]
 pub struct Machine {
     link: Link,
-    lead: Vec<Mark>,
+    pub(super) lead: Vec<Mark>,
     pace: Pace,
-    open: Option<Box<Open>>,
+    pub(super) open: Option<Box<Open>>,
     peer: Peer,
     /// An access point or a mesh: it has no handovers, until it joins something itself.
     serves: bool,
@@ -294,6 +294,9 @@ impl Machine {
         if self.serves {
             return;
         }
+        if mark.what == What::Received && self.open.as_ref().is_some_and(|o| !o.rest.is_empty()) {
+            self.was_over();
+        }
         if let Some(open) = &mut self.open {
             open.stations = self.stations;
             if mark.what == What::Sent {
@@ -325,14 +328,10 @@ impl Machine {
                 _ if self.without_data && mark.what == (What::ArpRequest { sent: true }) => STOOD_NS,
                 _ => QUIET_NS,
             };
-            if open.ready && waited > enough {
-                let last = open.progress.clone();
-                // What came after it may have led to the next one.
-                let after = open.marks.partition_point(|m| m.at_ns <= last.at_ns);
-                let mut later = open.marks.split_off(after);
-                later.retain(|m| is_sign(m.what));
-                self.close(&last, Ended::Quiet);
-                self.lead = later;
+            if open.ready && waited > enough || !open.rest.is_empty() {
+                if self.rests(mark) {
+                    return;
+                }
             } else if open.stop.is_none() && waited > SIGN_NS {
                 // Nothing came of it.
                 self.open = None;
@@ -474,7 +473,7 @@ impl Machine {
         self.link = Link::Down;
     }
 
-    fn close(&mut self, end: &Mark, ended: Ended) {
+    pub(super) fn close(&mut self, end: &Mark, ended: Ended) {
         let Some(mut o) = self.open.take().map(|o| *o) else { return };
         self.link = if o.ready { Link::Up } else { Link::Down };
         self.lead.clear();

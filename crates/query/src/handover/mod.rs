@@ -20,6 +20,9 @@ mod pace;
 mod phase;
 #[cfg(test)]
 mod refused_test;
+mod rest;
+#[cfg(test)]
+mod rest_test;
 mod settle;
 mod statistics;
 mod taken;

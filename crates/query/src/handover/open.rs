@@ -59,6 +59,8 @@ pub(super) struct Open {
     pub ready: bool,
     /// Of the last mark that changed anything.
     pub progress: Mark,
+    /// What came since it seemed to be over.
+    pub rest: Vec<Mark>,
     pub facts: Facts,
 }
 
@@ -71,6 +73,7 @@ impl Open {
             data: None,
             tiles,
             marks: Vec::new(),
+            rest: Vec::new(),
             marks_left_out: 0,
             from,
             to: Peer::default(),
