@@ -147,13 +147,22 @@ impl Spec {
             terms: Vec::new(),
             conditions: Vec::new(),
         };
-        let mut conditions = Vec::new();
+        let (mut conditions, mut given) = (Vec::new(), Vec::new());
         while let Some(word) = words.next() {
             match word {
+                "count" | "ret" if given.contains(&word) => {
+                    return Err(wrong(format!("\"{text}\": \"{word}\" stands there twice")));
+                }
                 "count" => spec.count = true,
                 "if" => conditions = words.by_ref().collect(),
                 _ => spec.terms.push(Term::parse(word)?),
             }
+            given.push(word);
+        }
+        if let Some(word) = conditions.iter().find(|w| matches!(**w, "or" | "||" | "&&" | "if")) {
+            return Err(wrong(format!(
+                "\"{text}\": conditions are joined by \"and\", not by \"{word}\"; for one or the other give two probes"
+            )));
         }
         spec.returns = spec.terms.iter().any(|t| t.from == From::Return);
         if text.split_whitespace().any(|w| w == "if") && conditions.is_empty() {
@@ -474,6 +483,10 @@ mod tests {
             ("f arg1:str:u8", "\"arg1:str:u8\" has several formats"),
             ("f arg1 if", "nothing behind \"if\""),
             ("f arg1 if arg1==1 and", "missing beside \"and\""),
+            ("f if arg1==1 or arg1==2", "not by \"or\""),
+            ("f if arg1==1 || arg1==2", "give two probes"),
+            ("f count count", "\"count\" stands there twice"),
+            ("f ret ret", "twice"),
             ("f if arg1=1", "no condition"),
             ("f if arg1==one", "one is no number"),
             ("f count arg1", "leave out"),
