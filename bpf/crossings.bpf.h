@@ -9,6 +9,7 @@
 #define KPAT_CROSSINGS_H
 
 #include "stream.bpf.h"
+#include "thread_time.bpf.h"
 
 #define UNSET_HEADER 0xffff
 /* Flags of calls that receive, and take nothing out of the socket's data: they look at it, or at what became of what was sent. */
@@ -187,6 +188,7 @@ static __always_inline void recv_over(struct sock *sk, s32 ret, u32 flags)
 	}
 	if (CROSSING_MODE(KP_X_RECV))
 		cross(KP_X_RECV, e->cookie, now, ret, seq);
+	call_over(e, now);
 	say_tcp_with_each(e, sk, KP_X_RECV, now);
 }
 

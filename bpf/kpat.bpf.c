@@ -25,6 +25,7 @@ struct kp_crossing _kp_crossing SEC(".data.types") = {};
 struct kp_socket _kp_socket SEC(".data.types") = {};
 struct kp_tcp _kp_tcp SEC(".data.types") = {};
 struct kp_gap _kp_gap SEC(".data.types") = {};
+struct kp_thread_time _kp_thread_time SEC(".data.types") = {};
 struct kp_sample _kp_sample SEC(".data.types") = {};
 struct kp_stack _kp_stack SEC(".data.types") = {};
 struct kp_announcement _kp_announcement SEC(".data.types") = {};

@@ -54,6 +54,7 @@ enum kp_kind {
 	KP_CARRIER = 18,
 	KP_FRAME = 19,
 	KP_PEER = 20,
+	KP_THREAD_TIME = 21,
 };
 
 /* Where bytes cross from one layer into the next. Same numbers as model::Crossing. */
@@ -333,6 +334,20 @@ struct kp_tcp {
 	u64 pacing_rate; /* bytes a second */
 };
 
+/* What a thread did between two of its calls on a socket, from when the one was over until the other was. */
+struct kp_thread_time {
+	u8 kind;
+	u8 slots;
+	u16 pad;
+	u32 sock;
+	u64 ts;
+	u64 since;
+	u64 ran; /* as of the last switch or tick */
+	u64 waited; /* for a CPU */
+	u32 thread;
+	u32 slept; /* so often */
+};
+
 /* Crossings that were lost here, between the record before and the one behind, on this CPU. */
 struct kp_gap {
 	u8 kind;
@@ -395,6 +410,7 @@ _Static_assert(sizeof(struct kp_crossing) == 24, "crossing: the paper's size");
 _Static_assert(sizeof(struct kp_socket) == 112, "socket");
 _Static_assert(sizeof(struct kp_tcp) == 128, "tcp");
 _Static_assert(sizeof(struct kp_gap) == 24, "gap");
+_Static_assert(sizeof(struct kp_thread_time) == 48, "thread time");
 _Static_assert(sizeof(struct kp_announcement) == 176, "announcement");
 _Static_assert(sizeof(struct kp_ring_ctl) <= KP_RING_DATA, "control page");
 #endif

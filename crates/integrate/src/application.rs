@@ -124,6 +124,7 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
     let mut events = TableWriter::create_threaded(dir)?;
     let mut states = TableWriter::create(dir)?;
     let mut gaps = TableWriter::create(dir)?;
+    let mut times = TableWriter::create(dir)?;
     let mut sockets: Map<u32, Socket> = Map::default();
     let mut out = Passed { records: 0, events: 0, sockets: 0, first: i64::MAX, last: i64::MIN };
     let mut rows: Vec<AppEventRow> = Vec::new();
@@ -155,6 +156,19 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
                 let s = sockets.entry(r.cookie as u32).or_default();
                 describe(&mut s.row, &r);
                 s.catch_up(&mut rows);
+            }
+            AppRecord::ThreadTime(t) => {
+                let s = sockets.entry(t.sock).or_default();
+                see(&mut s.row, t.sock, at);
+                times.push(&ThreadTimeRow {
+                    from_ns: t.since.0,
+                    to_ns: t.until.0,
+                    socket_id: s.row.socket_id,
+                    thread: t.thread as i32,
+                    ran_ns: t.ran_ns as i64,
+                    waited_ns: t.waited_ns as i64,
+                    slept: t.slept.into(),
+                })?;
             }
             AppRecord::Gap(g) => gaps.push(&GapRow {
                 from_ns: g.since.0,
@@ -192,6 +206,7 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
     events.finish()?;
     states.finish()?;
     gaps.finish()?;
+    times.finish()?;
     Ok(out)
 }
 

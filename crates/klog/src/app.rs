@@ -190,6 +190,10 @@ impl AppEncoder {
         self.columns(g);
     }
 
+    pub fn thread_time(&mut self, t: &ThreadTime) {
+        self.columns(t);
+    }
+
     /// A record whose kind is coded column by column.
     fn columns<K: InColumns>(&mut self, record: &K) {
         self.reserve();
@@ -206,6 +210,7 @@ impl AppEncoder {
             AppRecord::Socket(r) => self.socket(r),
             AppRecord::Tcp(r) => self.tcp(r),
             AppRecord::Gap(r) => self.gap(r),
+            AppRecord::ThreadTime(r) => self.thread_time(r),
         }
     }
 
@@ -439,6 +444,15 @@ mod tests {
         all.push(AppRecord::Tcp(Box::new(tcp)));
         all.push(AppRecord::Tcp(Box::new(TcpRecord { at: BootNs(300_100), snd_cwnd: 9, ..tcp })));
         all.push(AppRecord::Gap(Gap { since: BootNs(300_100), until: BootNs(300_200), lost: 17 }));
+        all.push(AppRecord::ThreadTime(ThreadTime {
+            since: BootNs(300_000),
+            until: BootNs(9_300_210),
+            sock: 3,
+            thread: 4_194_303,
+            ran_ns: 4_000_000,
+            waited_ns: 2_500_000,
+            slept: u32::MAX,
+        }));
         all
     }
 

@@ -88,6 +88,7 @@ pub fn app_kind_name(record: &AppRecord) -> &'static str {
         AppRecord::Tcp(_) => "tcp-state",
         AppRecord::Socket(_) => KINDS[SocketRecord::PLACE].name,
         AppRecord::Gap(_) => KINDS[Gap::PLACE].name,
+        AppRecord::ThreadTime(_) => KINDS[ThreadTime::PLACE].name,
     }
 }
 

@@ -318,6 +318,10 @@ fn app_line(r: &AppRecord) -> String {
             format!("tcp-state at={} socket={} {}", t.at.0, t.sock, values.join(" "))
         }
         AppRecord::Gap(g) => format!("gap until={} since={} lost={}", g.until.0, g.since.0, g.lost),
+        AppRecord::ThreadTime(t) => format!(
+            "thread-time until={} since={} socket={} thread={} ran={} waited={} slept={}",
+            t.until.0, t.since.0, t.sock, t.thread, t.ran_ns, t.waited_ns, t.slept
+        ),
     }
 }
 
@@ -330,7 +334,7 @@ fn compare(path: &Path) -> usize {
     let log = Log::open(path).unwrap();
     let of_application = |l: &str| {
         let kind = l.split(' ').nth(1).unwrap();
-        ["crossing", "socket", "tcp-state", "gap"].contains(&kind)
+        ["crossing", "socket", "tcp-state", "gap", "thread-time"].contains(&kind)
     };
     let (mut app, records): (Vec<&str>, Vec<&str>) = theirs.lines().partition(|l| of_application(l));
     for cpu in log.cpus() {
@@ -412,6 +416,15 @@ fn application(rng: &mut sample::Rng, at: &mut i64) -> AppRecord {
             since: BootNs(*at - rng.below(1_000) as i64),
             until: BootNs(*at),
             lost: rng.wide() as u32,
+        }),
+        3 => AppRecord::ThreadTime(ThreadTime {
+            since: BootNs(*at - rng.below(90_000_000) as i64),
+            until: BootNs(*at),
+            sock,
+            thread: rng.wide() as u32,
+            ran_ns: rng.below(90_000_000),
+            waited_ns: rng.below(90_000_000),
+            slept: rng.wide() as u32,
         }),
         _ => AppRecord::Crossing(CrossingRecord {
             what: Crossing::ALL[rng.below(Crossing::ALL.len() as u64) as usize],

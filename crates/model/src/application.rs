@@ -228,6 +228,22 @@ pub struct Gap {
     pub lost: u32,
 }
 
+/// What a thread did between two of its calls on a socket, from when the one was over until the other was. Not logged of less than 1 ms, nor of a socket whose
+/// calls are by turns those of several threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadTime {
+    pub since: BootNs,
+    pub until: BootNs,
+    pub sock: u32,
+    pub thread: u32,
+    /// On a CPU, as the kernel had counted it at the last switch or tick (`sum_exec_runtime`): up to a tick too little at either end.
+    pub ran_ns: u64,
+    /// Ready, and waiting for a CPU (`run_delay`): others ran there, or its group had used up its share.
+    pub waited_ns: u64,
+    /// So often it slept (`nvcsw`); 0: it ran whenever it did not wait.
+    pub slept: u32,
+}
+
 /// Any record of an application log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppRecord {
@@ -235,6 +251,7 @@ pub enum AppRecord {
     Socket(Box<SocketRecord>),
     Tcp(Box<TcpRecord>),
     Gap(Gap),
+    ThreadTime(ThreadTime),
 }
 
 impl AppRecord {
@@ -244,6 +261,7 @@ impl AppRecord {
             AppRecord::Socket(r) => r.at,
             AppRecord::Tcp(r) => r.at,
             AppRecord::Gap(r) => r.until,
+            AppRecord::ThreadTime(r) => r.until,
         }
     }
 }

@@ -22,7 +22,9 @@ mod weight;
 pub mod wifi;
 mod work;
 
-pub use application::{AppRecord, Crossing, CrossingRecord, Gap, Privacy, SocketRecord, TcpRecord};
+pub use application::{
+    AppRecord, Crossing, CrossingRecord, Gap, Privacy, SocketRecord, TcpRecord, ThreadTime,
+};
 pub use codes::{EventKind, LineageKind, LossCause};
 pub use footprint::{Footprint, Link, Message, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};

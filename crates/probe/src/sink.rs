@@ -425,6 +425,7 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, drops: &mut Drops, identi
         | Raw::Socket(_)
         | Raw::Tcp(_)
         | Raw::Gap(_)
+        | Raw::ThreadTime(_)
         | Raw::Sample(_)
         | Raw::Stack(_)
         | Raw::Program(_)

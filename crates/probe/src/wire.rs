@@ -25,6 +25,7 @@ pub mod kind {
     pub const CARRIER: u32 = 18;
     pub const FRAME: u32 = 19;
     pub const PEER: u32 = 20;
+    pub const THREAD_TIME: u32 = 21;
 }
 pub mod crossing_kind {
     pub const X_ASK: u32 = 1;
@@ -356,6 +357,22 @@ pub struct Gap {
     pub until: u64,
 }
 const _: () = assert!(size_of::<Gap>() == 24);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadTime {
+    pub kind: u8,
+    pub slots: u8,
+    pub pad: u16,
+    pub sock: u32,
+    pub ts: u64,
+    pub since: u64,
+    pub ran: u64,
+    pub waited: u64,
+    pub thread: u32,
+    pub slept: u32,
+}
+const _: () = assert!(size_of::<ThreadTime>() == 48);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

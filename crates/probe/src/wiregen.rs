@@ -4,7 +4,7 @@
 use crate::btf::{Btf, kind};
 use std::fmt::Write;
 
-const STRUCTS: [&str; 34] = [
+const STRUCTS: [&str; 35] = [
     "kp_head",
     "kp_call",
     "kp_point",
@@ -19,6 +19,7 @@ const STRUCTS: [&str; 34] = [
     "kp_socket",
     "kp_tcp",
     "kp_gap",
+    "kp_thread_time",
     "kp_sample",
     "kp_stack",
     "kp_announcement",

@@ -201,6 +201,11 @@ export interface WhyStage {
   share: number;
   low: Ns;
   high: Ns;
+  // What the program's threads did in it; null: not known, or it is no program's.
+  ran: Ns | null;
+  // Ready, for a CPU.
+  waited: Ns | null;
+  slept: Ns | null;
 }
 
 // /api/app/writes?socket=   Writes of a TCP socket, those that took longest to be acknowledged first; 100 at most.

@@ -185,7 +185,7 @@ impl Walk {
                     }
                 }
                 AppRecord::Gap(g) => uses.push(Use { at: g.since.0, thread: 0, socket: g.until.0 })?,
-                AppRecord::Tcp(_) => {}
+                AppRecord::Tcp(_) | AppRecord::ThreadTime(_) => {}
             }
         }
         // Of what programs said some is lost: an object may have gone and another come.

@@ -191,7 +191,7 @@ fn functions(log: &Log) -> String {
 }
 
 /// Kinds of records, as JSON has them and as people read them. Losses have lines of their own.
-const KINDS: [(&str, &str, &str); 32] = [
+const KINDS: [(&str, &str, &str); 33] = [
     ("call", "calls", "calls"),
     ("point", "points", "points"),
     ("member", "members", "list members"),
@@ -210,6 +210,7 @@ const KINDS: [(&str, &str, &str); 32] = [
     ("tcp-state", "tcp_states", "TCP states"),
     ("socket", "sockets", "sockets"),
     ("gap", "gaps", "gaps"),
+    ("thread-time", "thread_times", "times of threads"),
     ("work", "work", "sums of work"),
     ("socket-use", "socket_uses", "uses of sockets"),
     ("cpu-time", "cpu_times", "accounts of CPUs"),

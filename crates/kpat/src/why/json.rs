@@ -4,7 +4,7 @@ use crate::app::json::{ending, spread};
 use crate::open::OfDevice;
 use kpat_query::app;
 use kpat_query::verdict;
-use kpat_query::why::{ByStage, Drops, End, Opener, PathQueue, Stage, Sum, Why};
+use kpat_query::why::{ByStage, Drops, End, Opener, PathQueue, Stage, Sum, Threads, Why};
 use kpat_store::tables::{DeviceRow, SocketRow};
 use serde_json::{Map, Value, json};
 
@@ -24,17 +24,31 @@ fn stages(of: &ByStage) -> Map<String, Value> {
 }
 
 /// What a stage has, in the order of `--tsv`.
-pub const FIELDS: [&str; 9] =
-    ["stage", "ns", "share", "low_ns", "high_ns", "writes", "longest_write", "known_by", "meaning"];
+pub const FIELDS: [&str; 12] = [
+    "stage",
+    "ns",
+    "share",
+    "low_ns",
+    "high_ns",
+    "writes",
+    "longest_write",
+    "known_by",
+    "meaning",
+    "ran_ns",
+    "waited_ns",
+    "slept_ns",
+];
 
 /// The stages, as the table has them.
 pub fn stages_of(w: &Why) -> Vec<Value> {
     let stage = |s: &Sum| {
         let (low, high) = w.bounds_ns(s);
+        let of_threads = |ns: fn(&Threads) -> f64| s.threads.as_ref().map(|t| ns(t).round() as i64);
         json!({
             "stage": s.stage.name(), "ns": s.ns.round() as i64, "share": w.share(s), "low_ns": low.round() as i64, "high_ns": high.round() as i64,
             "writes": s.of_writes.count, "of_writes_ns": spread(&s.of_writes), "longest_write": s.longest,
             "known_by": w.records(s.stage), "meaning": w.meaning(s.stage),
+            "ran_ns": of_threads(|t| t.ran_ns), "waited_ns": of_threads(|t| t.waited_ns), "slept_ns": of_threads(|t| t.slept_ns),
         })
     };
     w.stages.iter().map(stage).collect()

@@ -90,6 +90,9 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
             format!("{what}, at {at} s: {took}{}{way}{ended}", if way.is_empty() { "" } else { ": " }),
         );
     }
+    for (n, (stage, words)) in w.stages.iter().filter_map(|s| Some((s.stage, threads(w, s)?))).enumerate() {
+        notes.add(if n == 0 { "threads" } else { "" }, format!("{}: {words}", stage.name()));
+    }
     if let Some(m) = w.meanwhile.as_ref().filter(|m| m.ns * 10 > m.of_ns) {
         notes.add("meanwhile", meanwhile(logs, w, m));
     }
@@ -117,6 +120,24 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
         notes.line(if n == 0 { "not known" } else { "" }, Line::of(text, Style::Faint));
     }
     out.lines(&notes.render(out.width))
+}
+
+/// What the threads did in a stage that is their program's; not of a small one.
+fn threads(w: &Why, s: &Sum) -> Option<String> {
+    let t = s.threads.filter(|t| w.share(s) >= 0.05 && t.known_ns() * 20.0 >= s.ns)?;
+    let known = t.known_ns();
+    let did = [(t.ran_ns, "they ran"), (t.waited_ns, "waited for a CPU"), (t.slept_ns, "slept")];
+    let did = did.into_iter().filter(|(ns, _)| ns * 1000.0 >= known);
+    let did =
+        did.map(|(ns, what)| format!("{what} {} ({})", duration(ns.round() as i64), percent(ns / known)));
+    let mut words = did.collect::<Vec<_>>().join(", ");
+    if t.waited_ns * 10.0 > known {
+        words += "; who waits is ready, but others run there, or its group has used up its share";
+    }
+    if known < s.ns * 0.9 {
+        words += &format!("; of the other {} it is not known", duration((s.ns - known).round() as i64));
+    }
+    Some(words)
 }
 
 /// How a write's line ended, where not by being read.
@@ -196,7 +217,15 @@ fn more(logs: &[OfDevice], w: &Why, first: &Sum) -> Vec<String> {
         Stage::Queue if w.fq_paces => Some("fq paces this socket there".to_owned()),
         _ => None,
     };
-    one.into_iter().collect()
+    one.into_iter().chain(mostly(first)).collect()
+}
+
+/// What the threads did for most of a stage.
+fn mostly(s: &Sum) -> Option<String> {
+    let t = s.threads.filter(|t| t.known_ns() * 2.0 > s.ns)?;
+    let did = [(t.ran_ns, "ran"), (t.waited_ns, "waited for a CPU"), (t.slept_ns, "slept")];
+    let (ns, what) = did.into_iter().find(|(ns, _)| ns * 2.0 > s.ns)?;
+    Some(format!("its threads {what} for {} of it", percent(ns / s.ns)))
 }
 
 /// What a path looks like that takes no large packets and does not say so.

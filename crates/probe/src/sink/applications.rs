@@ -87,6 +87,11 @@ fn put(encoder: &mut AppEncoder, sockets: &mut Sockets, latest: i64, cpu: u16, r
             Wish::NotKnown => sockets.wait(cpu, model::AppRecord::Tcp(Box::new(tcp(r)))),
             Wish::Unwanted => {}
         },
+        Raw::ThreadTime(r) => match sockets.wish(r.sock) {
+            Wish::Wanted => encoder.thread_time(&thread_time(r)),
+            Wish::NotKnown => sockets.wait(cpu, model::AppRecord::ThreadTime(thread_time(r))),
+            Wish::Unwanted => {}
+        },
         Raw::Gap(r) => encoder.gap(&model::Gap {
             since: BootNs(r.since as i64),
             until: BootNs(r.until as i64),
@@ -109,6 +114,19 @@ fn crossing(r: &wire::Crossing, latest: i64) -> Option<model::CrossingRecord> {
         segments: if packet { (r.size as u32 >> 20) as u16 } else { 1 },
         seq: r.seq,
     })
+}
+
+fn thread_time(r: &wire::ThreadTime) -> model::ThreadTime {
+    model::ThreadTime {
+        since: BootNs(r.since as i64),
+        until: BootNs(r.ts as i64),
+        sock: r.sock,
+        thread: r.thread,
+        // Which of both is older differs: what ran is as of the last tick.
+        ran_ns: r.ran.min(r.ts.saturating_sub(r.since)),
+        waited_ns: r.waited.min(r.ts.saturating_sub(r.since)),
+        slept: r.slept,
+    }
 }
 
 fn tcp(r: &wire::Tcp) -> model::TcpRecord {

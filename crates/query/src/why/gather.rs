@@ -85,6 +85,8 @@ impl HeldBy {
 pub(super) struct Gathered {
     /// By offset.
     pub writes: Vec<Write>,
+    /// What the threads of both ends did, in order of time.
+    pub threads: [Vec<ThreadTimeRow>; 2],
     pub left_out: u64,
     /// In order of time, without overlap.
     pub held: Vec<HeldBy>,

@@ -24,6 +24,7 @@ mod pause;
 mod queue;
 mod silent;
 mod sums;
+mod threads;
 
 use crate::abreast::Progress;
 pub use crate::app::connections::Host;
@@ -43,6 +44,7 @@ pub use packets::Waited;
 pub use path::PathQueue;
 pub use silent::{Silent, Until};
 use std::collections::BTreeSet;
+pub use threads::Threads;
 
 /// Where a write's last byte was, or why it was not yet further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,6 +190,8 @@ pub struct Sum {
     pub ns: f64,
     /// Of this, while records were being lost, and of the way between two kernels as much as their clocks leave open: it may be another stage's.
     pub unsure_ns: f64,
+    /// Of the two applications' stages, what their threads did; `None`: not known.
+    pub threads: Option<Threads>,
     /// Writes that were there, and how long.
     pub of_writes: Spread,
     /// The write that was there longest, by its place.
@@ -491,6 +495,11 @@ pub fn why(
     let bound_ns = elsewhere.as_ref().map_or(0, |e| e.clock.bound_ns);
     let asked = asked.filter(|_| sender.socket_id == socket.socket_id);
     let asked = asked.map(|offset| gathered.writes.partition_point(|w| w.last() < offset));
+    gathered.threads[0] = threads::of_socket(hosts[at].store, sender.socket_id, |ns| ns)?;
+    if let Some((end, clock)) = &far {
+        gathered.threads[1] =
+            threads::of_socket(hosts[end.host].store, end.socket.socket_id, |ns| clock.first(ns))?;
+    }
     let mut why = sums::sums(&sender, peer.as_ref(), &gathered, bound_ns, asked);
     if let Some((line, packet)) = why.asked.as_mut().zip(packet) {
         line.packet = Some(packet.packet.packet_id);
@@ -542,6 +551,10 @@ fn of_datagrams(
     let stays = path::stays(store, &path::Of::Packets(&sent), socket.netns, socket.first_ns)?;
     for (line, packet) in found.lines.iter_mut().zip(&found.last) {
         stays.cut(line, *packet);
+    }
+    found.gathered.threads[0] = threads::of_socket(store, socket.socket_id, |ns| ns)?;
+    if let Some(peer) = &found.peer {
+        found.gathered.threads[1] = threads::of_socket(store, peer.socket_id, |ns| ns)?;
     }
     let asked = packet.map(|p| p.packet.packet_id);
     let place = asked.and_then(|id| found.packets.iter().position(|of| of.contains(&id)));

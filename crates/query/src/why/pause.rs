@@ -2,12 +2,15 @@
 
 use super::Stage;
 use super::gather::Gathered;
+use super::threads::{PROGRAMS, Pieces};
 
 /// Time by stage, and how much of it records were being lost.
 #[derive(Default)]
 pub(super) struct Shares {
     pub ns: [f64; Stage::ALL.len()],
     pub unsure_ns: [f64; Stage::ALL.len()],
+    /// When that was, of [`PROGRAMS`].
+    pub pieces: [Pieces; 2],
     /// Of the peer's application, until it wrote back what it had read all of.
     pub answering_ns: i64,
     /// Of that, after it had begun to: what it had written was read.
@@ -17,9 +20,13 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    pub fn add(&mut self, stage: Stage, ns: f64, unsure_ns: f64) {
-        self.ns[stage as usize] += ns;
-        self.unsure_ns[stage as usize] += unsure_ns;
+    /// A part of this time.
+    pub fn add(&mut self, stage: Stage, from: i64, to: i64, part: f64, g: &Gathered) {
+        self.ns[stage as usize] += (to - from) as f64 * part;
+        self.unsure_ns[stage as usize] += lost_within(g, from, to) as f64 * part;
+        if let Some(at) = PROGRAMS.iter().position(|s| *s == stage) {
+            self.pieces[at].push((from, to, part));
+        }
     }
 }
 
@@ -27,7 +34,7 @@ impl Shares {
 pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bool {
     let mut add = |stage: Stage, a: i64, b: i64| {
         if b > a {
-            shares.add(stage, (b - a) as f64, lost_within(g, a, b) as f64);
+            shares.add(stage, a, b, 1.0, g);
         }
         if b > a && stage == Stage::PeerApplication {
             shares.answering_ns += b - a;

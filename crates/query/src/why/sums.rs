@@ -2,7 +2,8 @@
 
 use super::gather::Gathered;
 use super::line::{self, Far, HeldSums, KINDS, Line, Piece};
-use super::pause::{Shares, lost_within, pause};
+use super::pause::{Shares, pause};
+use super::threads::threads;
 use super::{End, Opening, SLOWEST, Stage, Sum, Why, WriteLine};
 use crate::app::{Held, Spread};
 use kpat_store::tables::SocketRow;
@@ -98,8 +99,10 @@ pub(super) fn sums_of(
         let by_clock = if all_ns > 0.0 { ns * (open_ns[i] as f64 / all_ns).min(1.0) } else { 0.0 };
         (shares.unsure_ns[i] + by_clock).min(ns)
     };
+    let mut pieces = std::mem::take(&mut shares.pieces);
     let sum = |(i, (spread, longest)): (usize, (Spread, Option<(i64, u64)>))| Sum {
         stage: Stage::ALL[i],
+        threads: threads(Stage::ALL[i], &mut pieces, g),
         ns: shares.ns[i],
         unsure_ns: unsure(i, spread.sum as f64),
         of_writes: spread,
@@ -184,10 +187,9 @@ fn divide(changes: &[(i64, usize, i32)], g: &Gathered) -> (Shares, u64, u64) {
             continue;
         }
         let part = |n: i32| f64::from(n) / f64::from(under_way);
-        let unsure = lost_within(g, at, next) as f64;
         for stage in Stage::ALL.into_iter().filter(|s| count[*s as usize] > 0) {
             let part = part(count[stage as usize]);
-            shares.add(stage, (next - at) as f64 * part, unsure * part);
+            shares.add(stage, at, next, part, g);
         }
         for (place, piece) in (STAGES..).zip(KINDS) {
             if count[place] > 0 {
@@ -202,14 +204,14 @@ fn divide(changes: &[(i64, usize, i32)], g: &Gathered) -> (Shares, u64, u64) {
 fn connect(g: &Gathered, writes: Option<(i64, i64)>, shares: &mut Shares) -> (i64, i64) {
     let Some((from, to)) = g.handshake() else { return writes.unwrap_or_default() };
     let Some((first, last)) = writes else {
-        shares.add(Stage::Handshake, (to - from) as f64, lost_within(g, from, to) as f64);
+        shares.add(Stage::Handshake, from, to, 1.0, g);
         return (from, to);
     };
     if from >= first {
         return (first, last);
     }
     let to = to.min(first);
-    shares.add(Stage::Handshake, (to - from) as f64, lost_within(g, from, to) as f64);
+    shares.add(Stage::Handshake, from, to, 1.0, g);
     if first > to {
         pause(to, first, g, shares);
     }
@@ -221,7 +223,7 @@ fn kept(from: i64, to: i64, piece: Piece, part: f64, g: &Gathered, shares: &mut 
     let mut at = from;
     let mut add = |stage: Stage, a: i64, b: i64| {
         if b > a {
-            shares.add(stage, (b - a) as f64 * part, lost_within(g, a, b) as f64 * part);
+            shares.add(stage, a, b, part, g);
         }
     };
     let first = g.held.partition_point(|h| h.to_ns <= from);

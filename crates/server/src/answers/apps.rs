@@ -187,6 +187,11 @@ answers! {
         share: f64,
         low: Ns,
         high: Ns,
+        /// What the program's threads did in it; null: not known, or it is no program's.
+        ran: Option<Ns>,
+        /// Ready, for a CPU.
+        waited: Option<Ns>,
+        slept: Option<Ns>,
     }
     /// /api/app/writes?socket=   Writes of a TCP socket, those that took longest to be acknowledged first; 100 at most.
     SocketWrites {

@@ -57,6 +57,7 @@ pub fn why(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketWhy> {
             .iter()
             .map(|s| {
                 let (low, high) = w.bounds_ns(s);
+                let of_threads = |ns: fn(&why::Threads) -> f64| s.threads.map(|t| Ns(ns(&t).round() as i64));
                 WhyStage {
                     stage: s.stage.name().to_owned(),
                     meaning: w.meaning(s.stage),
@@ -65,6 +66,9 @@ pub fn why(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketWhy> {
                     share: w.share(s),
                     low: Ns(low.round() as i64),
                     high: Ns(high.round() as i64),
+                    ran: of_threads(|t| t.ran_ns),
+                    waited: of_threads(|t| t.waited_ns),
+                    slept: of_threads(|t| t.slept_ns),
                 }
             })
             .collect(),

@@ -314,6 +314,18 @@ table! { GAP, GapRow, "gap", 16384,
     lost: i64, Delta, "", "", "", "How many.";
 } }
 
+table! { THREAD_TIME, ThreadTimeRow, "thread_time", 16384,
+    "What a thread did between two of its calls on one socket; not of less than 1 ms, nor of sockets whose calls are by turns those of several threads.",
+    "`to_ns`. Source: kernel behaviour log.", {
+    from_ns: i64, Delta, "ns", "boot", "", "The one call was over ...";
+    to_ns: i64, Delta, "ns", "boot", "", "... and the other one was.";
+    socket_id: i64, Dict, "", "", "", "Socket, see table `socket`.";
+    thread: i32, Dict, "", "", "", "Thread id.";
+    ran_ns: i64, Delta, "ns", "", "", "On a CPU (the kernel's `sum_exec_runtime`), as of the last switch or tick.";
+    waited_ns: i64, Delta, "ns", "", "", "Ready, and waiting for a CPU (`run_delay`).";
+    slept: i64, Dict, "", "", "", "How often it slept (`nvcsw`); 0: it ran whenever it did not wait.";
+} }
+
 table! { PROCESS, ProcessRow, "process", 65536,
     "A thread was seen for the first time, or took another name.",
     "`at_ns`. Source: kernel behaviour log.", {
@@ -499,6 +511,7 @@ pub const ALL: &[&Table] = &[
     &APP_EVENT,
     &TCP_STATE,
     &GAP,
+    &THREAD_TIME,
     &DEVICE,
     &INTERFACE,
     &CLOCK,

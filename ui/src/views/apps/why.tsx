@@ -1,7 +1,7 @@
 // Where the time of a connection went, from write to read: stages as one bar, and each with its evidence and bounds.
 
 import type { JSX } from "preact";
-import type { Reasons, SocketWhy } from "../../api/types.ts";
+import type { Reasons, SocketWhy, WhyStage } from "../../api/types.ts";
 import { many, seen, share, span } from "../../base/units.ts";
 import { Warning } from "../../widgets/marks.tsx";
 import { Empty } from "../../widgets/states.tsx";
@@ -17,6 +17,13 @@ function Bar({ of }: { of: Reasons }): JSX.Element {
       ))}
     </div>
   );
+}
+
+/** What the threads of a stage's program did. */
+function threads(s: WhyStage): string {
+  if (s.ran === null || s.waited === null || s.slept === null) return "";
+  const did = ([["ran", s.ran], ["waited for a CPU", s.waited], ["slept", s.slept]] as const).filter(([, ns]) => ns > 0);
+  return `; its threads ${did.map(([what, ns]) => `${what} ${span(ns)}`).join(", ")}`;
 }
 
 /** A socket of this device or of another one. */
@@ -53,7 +60,7 @@ export function WhySlow({ data, stream }: { data: SocketWhy; stream: boolean }):
                 <td class="right">{span(s.ns)}</td>
                 <td class="right">{share(s.share)}</td>
                 <td class="right">{s.low === s.high ? "" : `${span(s.low)} – ${span(s.high)}`}</td>
-                <td>{s.meaning}</td>
+                <td>{s.meaning}{threads(s)}</td>
                 <td class="muted">{s.evidence}</td>
               </tr>
             ))}
