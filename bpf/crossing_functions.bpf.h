@@ -14,6 +14,8 @@ static __always_inline void handed_over(struct sock_entry *e, struct sock *sk, u
 
 	if (CROSSING_MODE(what))
 		cross(what, e->cookie, now, len, e->tcp ? tp_read(sk, write_seq) : 0);
+	if (what == KP_X_TO_TRANSPORT)
+		thread_time(e, now);
 	say_tcp_with_each(e, sk, what, now);
 }
 

@@ -50,6 +50,7 @@ AT("tp_btf/tcp_sendmsg_locked", t3_tcp_sendmsg_locked)
 	now = bpf_ktime_get_boot_ns();
 	if (CROSSING_MODE(KP_X_TO_TRANSPORT))
 		cross(KP_X_TO_TRANSPORT, e->cookie, now, left, tp_read(sk, write_seq));
+	thread_time(e, now);
 	if (!before)
 		say_tcp_with_each(e, sk, KP_X_TO_TRANSPORT, now);
 	return 0;

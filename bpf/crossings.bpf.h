@@ -188,7 +188,7 @@ static __always_inline void recv_over(struct sock *sk, s32 ret, u32 flags)
 	}
 	if (CROSSING_MODE(KP_X_RECV))
 		cross(KP_X_RECV, e->cookie, now, ret, seq);
-	call_over(e, now);
+	thread_time(e, now);
 	say_tcp_with_each(e, sk, KP_X_RECV, now);
 }
 

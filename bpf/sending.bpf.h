@@ -283,7 +283,7 @@ static __always_inline void send_over(struct sock *sk, s32 ret)
 	now = bpf_ktime_get_boot_ns();
 	if (CROSSING_MODE(KP_X_SEND))
 		cross(KP_X_SEND, e->cookie, now, ret, e->tcp ? tp_read(sk, write_seq) - (ret > 0 ? ret : 0) : 0);
-	call_over(e, now);
+	thread_time(e, now);
 	say_tcp_if(TCP_STATE_MODE && e->tcp && more_is_to_come(e, sk), e, sk, KP_X_SEND, now);
 }
 

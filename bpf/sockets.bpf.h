@@ -130,7 +130,7 @@ struct sock_entry {
 	u16 device, lower; /* to which, and to which that one gave one on */
 	u32 acked; /* from when an end closes: up to where acknowledgements are logged, */
 	u32 closes; /* if it closed in this epoch */
-	u64 called; /* when its last call was over, and what the thread of it had done by then (thread_time.bpf.h), */
+	u64 called; /* when its last call was over, or began to send, and what the thread of it had done by then (thread_time.bpf.h), */
 	u64 ran, waited;
 	u32 slept, caller;
 	u32 calls; /* if it was in this epoch */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What a thread did between two of its calls on one socket: it ran, waited for a CPU (because others ran there, or its group had used up its share), or slept. By the
- * counts that the kernel keeps for each thread (kernel/sched/stats.h, fair.c), read when a call is over: `run_delay` is whole by then, `sum_exec_runtime` as of
- * the last switch or tick; who never slept ran all the rest.
+ * counts that the kernel keeps for each thread (kernel/sched/stats.h, fair.c), read when a call that sends begins, where that is seen, and when any is over: `run_delay` is
+ * whole by then, `sum_exec_runtime` as of the last switch or tick; who never slept ran all the rest.
  */
 #ifndef KPAT_THREAD_TIME_H
 #define KPAT_THREAD_TIME_H
@@ -44,8 +44,8 @@ static __always_inline bool log_thread_time(struct sock_entry *e, u64 now, u64 r
 	return true;
 }
 
-/* A call of the thread that runs is over. */
-static __always_inline void call_over(struct sock_entry *e, u64 now)
+/* The thread that runs begins to send, or its call is over. */
+static __always_inline void thread_time(struct sock_entry *e, u64 now)
 {
 	struct task_struct___times *task = (struct task_struct___times *)bpf_get_current_task();
 	u32 thread = current_pid_tgid(), slept;

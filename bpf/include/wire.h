@@ -334,7 +334,7 @@ struct kp_tcp {
 	u64 pacing_rate; /* bytes a second */
 };
 
-/* What a thread did between two of its calls on a socket, from when the one was over until the other was. */
+/* What a thread did between two of its calls on a socket, from when the one was over, or began to send, until the other did. */
 struct kp_thread_time {
 	u8 kind;
 	u8 slots;

@@ -19,7 +19,7 @@ PINNED = (WAITS, ALL)
 SERVE = f"""
 import json, os, queue, signal, socket, threading, time
 cpu, does, pinned, many = max(os.sched_getaffinity(0)), {DOES}, {PINNED}, {MANY}
-sums = {{port: [0, 0, 0] for port in does}}
+sums, times = {{port: [0, 0, 0] for port in does}}, dict.fromkeys(does, 0)
 def now(): return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 def mine(): return now(), time.clock_gettime_ns(time.CLOCK_THREAD_CPUTIME_ID), int(open("/proc/thread-self/schedstat").read().split()[1])
 def work(port):
@@ -28,7 +28,10 @@ def work(port):
     end = began[1] + burn * 1_000_000
     if sleep: time.sleep(sleep / 1e3)
     while time.clock_gettime_ns(time.CLOCK_THREAD_CPUTIME_ID) < end: pass
-    for n, (a, b) in enumerate(zip(began, mine())): sums[port][n] += b - a
+    times[port] += 1
+    # The connection's time begins with the first answer.
+    if times[port] > 1:
+        for n, (a, b) in enumerate(zip(began, mine())): sums[port][n] += b - a
 def serve(port, c):
     if port in pinned: os.sched_setaffinity(threading.get_native_id(), [cpu])
     while c.recv(100): work(port); c.send(b"a" * 50)
@@ -111,15 +114,15 @@ class ThreadTimes(unittest.TestCase):
                 found = [stage[k] for k in ("ran_ns", "waited_ns", "slept_ns")]
                 print(f"threads {name}: of {stage['ns'] / 1e6:.1f} ms ran, waited, slept {[n and round(n / 1e6, 1) for n in found]}; "
                       f"truth {[round(n / 1e6, 1) for n in (ran, waited, slept)]} of {whole / 1e6:.1f}", file=sys.stderr, flush=True)
-                # The first question has no call before it: of that answer, and of what the first thread to answer did, nothing is known.
                 if port == HANDS:
                     # Who read is not who answered: what either did between is not known, and nothing is said of it.
                     self.assertEqual(found, [None] * 3)
                     continue
                 known = sum(found)
-                self.assertGreater(known, 0.9 * stage["ns"] * (MANY - 1) / MANY)
+                self.assertGreater(known, 0.95 * stage["ns"])
                 self.assertLessEqual(known, stage["ns"] + 1)
-                allowed = 0.05 * whole + 2e6
+                # What the server did between its call and its look at itself is in no truth: little, but where a processor is emulated.
+                allowed = 0.05 * whole + 2e6 + max(0, stage["ns"] - whole)
                 late = tick * MANY / 2 if DOES[port][1] else 0
                 self.assertAlmostEqual(found[1], waited, delta=allowed)
                 self.assertAlmostEqual(found[0], ran, delta=allowed + late)

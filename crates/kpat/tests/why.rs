@@ -80,6 +80,17 @@ fn connection(log: &Path, gaps: Vec<GapRow>) {
         ],
     );
     fill(log, gaps);
+    // What their threads did between reading and writing, us: from, to, ran, waited for a CPU; the sender's slept once.
+    let did = |id: i64, from: i64, to: i64, ran: i64, waited: i64, slept: i64| ThreadTimeRow {
+        from_ns: START + from * 1000,
+        to_ns: START + to * 1000,
+        socket_id: id,
+        thread: 1,
+        ran_ns: ran * 1000,
+        waited_ns: waited * 1000,
+        slept,
+    };
+    fill(log, [did(8, 15_100, 40_000, 0, 20_000, 0), did(7, 52_000, 60_200, 1_200, 0, 1)]);
     let way = |us: i64, id: i64, to: i64, offset: i64, n: i64, read: i64| {
         vec![
             at(us, id, ToDevice, offset, n),
@@ -126,6 +137,20 @@ fn a_connection_adds_up_in_text_and_in_json() {
     ] {
         assert_eq!(ns(stage), us * 1000, "{stage}: {text}");
     }
+    let threads = |stage: &str| {
+        let s = v["stages"].as_array().unwrap().iter().find(|s| s["stage"] == stage).unwrap();
+        ["ran_ns", "waited_ns", "slept_ns"].map(|k| s[k].as_i64())
+    };
+    // Who never slept ran all the rest; of what lay unread nothing is known.
+    assert_eq!(threads("peer's application"), [4_900_000, 20_000_000, 0].map(Some));
+    assert_eq!(threads("application"), [1_200_000, 0, 7_000_000].map(Some));
+    assert_eq!(threads("queue"), [None; 3]);
+    assert!(
+        text.contains("peer's application: they ran 4.900 ms (19.7 %), waited for a CPU 20.000 ms"),
+        "{text}"
+    );
+    assert!(text.contains("of the other 8.000 ms it is not known"), "{text}");
+    assert!(text.contains("application: they ran 1.200 ms (14.6 %), slept 7.000 ms (85.4 %)"), "{text}");
     assert_eq!((&v["first"], &v["certain"]), (&"receive window".into(), &true.into()));
     assert_eq!((&v["writes"], &v["answered"], &v["pauses"]), (&2.into(), &1.into(), &1.into()));
     assert!(text.contains("receive window 31.8 %"), "{text}");

@@ -228,7 +228,7 @@ pub struct Gap {
     pub lost: u32,
 }
 
-/// What a thread did between two of its calls on a socket, from when the one was over until the other was. Not logged of less than 1 ms, nor of a socket whose
+/// What a thread did between two of its calls on a socket, from when the one was over, or began to send, until the other did. Not logged of less than 1 ms, nor of a socket whose
 /// calls are by turns those of several threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTime {

@@ -1,5 +1,5 @@
 //! What a program did in the time that was its own: it ran, waited for a CPU, or slept (for a lock, a disk, another socket). By what its threads had done whenever one of
-//! their calls on the socket was over (table `thread_time`); of shorter times, and where several threads call by turns, nothing is known.
+//! their calls on the socket began to send or was over (table `thread_time`); of shorter times, and where several threads call by turns, nothing is known.
 
 use super::Stage;
 use super::gather::Gathered;

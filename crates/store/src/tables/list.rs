@@ -317,8 +317,8 @@ table! { GAP, GapRow, "gap", 16384,
 table! { THREAD_TIME, ThreadTimeRow, "thread_time", 16384,
     "What a thread did between two of its calls on one socket; not of less than 1 ms, nor of sockets whose calls are by turns those of several threads.",
     "`to_ns`. Source: kernel behaviour log.", {
-    from_ns: i64, Delta, "ns", "boot", "", "The one call was over ...";
-    to_ns: i64, Delta, "ns", "boot", "", "... and the other one was.";
+    from_ns: i64, Delta, "ns", "boot", "", "The one call was over, or began to send ...";
+    to_ns: i64, Delta, "ns", "boot", "", "... and the other one did.";
     socket_id: i64, Dict, "", "", "", "Socket, see table `socket`.";
     thread: i32, Dict, "", "", "", "Thread id.";
     ran_ns: i64, Delta, "ns", "", "", "On a CPU (the kernel's `sum_exec_runtime`), as of the last switch or tick.";
