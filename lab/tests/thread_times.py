@@ -6,7 +6,7 @@ import os
 import sys
 import unittest
 
-from kpatlab import look, play
+from kpatlab import cache, look, play
 from tests.place import Inside, begun, joined, lost, probed, sh
 
 CLIENT, SERVER = "10.97.4.1", "10.97.4.2"
@@ -94,9 +94,9 @@ class ThreadTimes(unittest.TestCase):
         record = begun(self, "record", [play.kpat_path(), "record", "-p", "path,app", *probed(), "--netns", self.client, "--netns", self.server, "-o", str(kbl),
                                         "--ready-file", str(ready)], lambda p: ready.exists())
         sh("ip", "netns", "exec", self.client, sys.executable, "-c", ASK.replace("SERVER,", f"{serve.p.pid},"))
-        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        self.assertEqual(record.stop(cache.patience()), 0, play.text_of(record.stderr)[-500:])
         look.integrate(kbl, [], self.out)
-        self.losses = lost(self, look.kpat_json("info", str(self.out)))
+        lost(self, look.kpat_json("info", str(self.out)))
         return {int(port): sums for port, sums in json.loads(play.text_of(serve.stdout).splitlines()[-1]).items()}
 
     def test_it_ran_waited_or_slept_as_the_kernel_told_it(self):
@@ -110,6 +110,9 @@ class ThreadTimes(unittest.TestCase):
                 why = look.kpat_json("why", str(s["socket_id"]), str(self.out))
                 stage = next(x for x in why["stages"] if x["stage"] == "application")
                 whole, ran, waited = truth[port]
+                if not DOES[port][1]:
+                    # Interrupts that came meanwhile, and what a virtual machine's host took, the kernel counts for nobody.
+                    ran = whole - waited
                 slept = whole - ran - waited
                 found = [stage[k] for k in ("ran_ns", "waited_ns", "slept_ns")]
                 print(f"threads {name}: of {stage['ns'] / 1e6:.1f} ms ran, waited, slept {[n and round(n / 1e6, 1) for n in found]}; "

@@ -240,7 +240,7 @@ pub struct ThreadTime {
     pub ran_ns: u64,
     /// Ready, and waiting for a CPU (`run_delay`): others ran there, or its group had used up its share.
     pub waited_ns: u64,
-    /// So often it slept (`nvcsw`); 0: it ran whenever it did not wait.
+    /// So often it slept (`nvcsw`); 0: it ran whenever it did not wait, but for interrupts.
     pub slept: u32,
 }
 
