@@ -100,6 +100,8 @@ pub(super) struct Gathered {
     /// When all that the peer had written was read: in order, without overlap.
     pub read_up: Vec<(i64, i64)>,
     /// When a datagram was dropped for which no answer could come.
+    /// Of datagrams: when another end had asked and was not yet answered. In order, without overlap.
+    pub owed: Vec<(i64, i64)>,
     pub unanswered: Vec<i64>,
     /// Without overlap, with how many records are missing.
     pub gaps: Vec<(i64, i64)>,

@@ -18,6 +18,7 @@ mod line;
 mod meanwhile;
 mod neighbour;
 mod opening;
+mod owed;
 mod packets;
 mod path;
 mod pause;

@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::gather::Gathered;
+use super::owed;
 
 /// Time by stage, and how much of it records were being lost.
 #[derive(Default)]
@@ -25,12 +26,21 @@ impl Shares {
 
 /// Nothing was under way: the application's time, but for that in which an answer was, or was still to be written, if it read one. Did it?
 pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bool {
-    let mut add = |stage: Stage, a: i64, b: i64| {
+    let mut add_all = |stage: Stage, a: i64, b: i64| {
         if b > a {
             shares.add(stage, (b - a) as f64, lost_within(g, a, b) as f64);
         }
         if b > a && stage == Stage::PeerApplication {
             shares.answering_ns += b - a;
+        }
+    };
+    // Who owes one an answer does not wait for another's next question.
+    let mut add = |stage: Stage, a: i64, b: i64| {
+        if [Stage::PeerApplication, Stage::Answer].contains(&stage) {
+            let own = |is_owed| if is_owed { Stage::Application } else { stage };
+            owed::parts(&g.owed, a, b).for_each(|(is_owed, a, b)| add_all(own(is_owed), a, b));
+        } else {
+            add_all(stage, a, b);
         }
     };
     let Some(read) =
