@@ -6,6 +6,7 @@ use super::path::Stays;
 use super::queue::Queue;
 use crate::abreast::Progress;
 use crate::app::connections::{Clock, Life, Lives, STAGES, is_received};
+use crate::app::flight::Flight;
 use crate::app::{Ending, Follow, Held, Moment, Span, WITHOUT_END, given_on, in_order};
 use crate::error::{Error, Result};
 use crate::store::Store;
@@ -99,9 +100,9 @@ pub(super) struct Gathered {
     pub answers: Vec<i64>,
     /// When all that the peer had written was read: in order, without overlap.
     pub read_up: Vec<(i64, i64)>,
-    /// When a datagram was dropped for which no answer could come.
     /// Of datagrams: when another end had asked and was not yet answered. In order, without overlap.
     pub owed: Vec<(i64, i64)>,
+    /// When a datagram was dropped for which no answer could come.
     pub unanswered: Vec<i64>,
     /// Without overlap, with how many records are missing.
     pub gaps: Vec<(i64, i64)>,
@@ -126,6 +127,8 @@ pub(super) struct Gathered {
     pub connected: bool,
     /// What TCP had been given when its state was last logged, by its numbers.
     pub given_bytes: i64,
+    /// When the last small segment that had been sent was acknowledged, and up to which byte all was then.
+    pub small_acked: Vec<(i64, i64)>,
     pub again: u64,
     pub syns_again: u64,
     pub sizes: Sizes,
@@ -202,16 +205,14 @@ impl Gathered {
         self.taken.get(self.taken.partition_point(|t| t.1 <= offset)).map(|t| t.0)
     }
 
-    /// Did the rest of this write, less than a segment, leave then because all that had been sent before was acknowledged? So Nagle's rule
+    /// Did the rest of this write, less than a segment, leave then because the last small segment that had been sent before was acknowledged? So Nagle's rule
     /// (RFC 9293, 3.7.4) makes it wait. `n`: its place.
     pub fn waited_for_an_ack(&self, n: usize, leaves_ns: i64) -> bool {
         let w = &self.writes[n];
-        let i = self.acks.partition_point(|a| a.0 <= leaves_ns);
-        let Some(&(at, to)) = i.checked_sub(1).map(|i| &self.acks[i]) else { return false };
+        let i = self.small_acked.partition_point(|a| a.0 <= leaves_ns);
+        let Some(&(at, to)) = i.checked_sub(1).map(|i| &self.small_acked[i]) else { return false };
         let rest = w.last() + 1 - to.max(w.offset);
-        let sent_before = self.writes[..n].iter().rev().find(|b| b.left_ns().is_some_and(|t| t < leaves_ns));
-        let all = sent_before.is_none_or(|b| b.last() < to);
-        at > w.at_ns && leaves_ns - at < AT_ONCE_NS && rest > 0 && rest < self.mss && all
+        at > w.at_ns && leaves_ns - at < AT_ONCE_NS && rest > 0 && rest < self.mss
     }
 }
 
@@ -296,6 +297,7 @@ pub(super) fn gather(
     let mut ways = Ways::default();
     let mut queue = Queue::default();
     let mut taken = Taken::default();
+    let mut flight = Flight::default();
     let mut answers = Answers::new(sender, peer);
     // The streams of both ends begin with the same byte.
     let alike = peer.is_some_and(|p| p.received_seq == sender.sent_seq);
@@ -331,6 +333,7 @@ pub(super) fn gather(
                         }
                         (Crossing::ToDevice, Some(end)) => {
                             queue.pass(e.at_ns, queue.entered.max(end), queue.left);
+                            flight.leaves(e, out.mss);
                         }
                         (Crossing::ToDriver, Some(end)) => {
                             queue.pass(e.at_ns, queue.entered, queue.left.max(end));
@@ -341,6 +344,7 @@ pub(super) fn gather(
                             if out.acks.last().is_none_or(|a| a.1 < end) {
                                 out.acks.push((e.at_ns, end));
                             }
+                            out.small_acked.extend(flight.acknowledged(end).then_some((e.at_ns, end)));
                         }
                         (Crossing::Recv, Some(end)) => {
                             out.reads.push(e.at_ns);

@@ -132,7 +132,7 @@ impl Stage {
             Stage::Pacing => "TCP's own timer paced what was to be sent",
             Stage::Cork => "less than a full segment waited for more, as was asked (MSG_MORE, TCP_CORK)",
             Stage::Nagle => {
-                "less than a full segment waited until all that had been sent was acknowledged (TCP_NODELAY sends it at once)"
+                "less than a full segment waited until the last such one was acknowledged (TCP_NODELAY sends it at once)"
             }
             Stage::Loss => "what was lost had to be sent again, or kept what came behind it from being read",
             Stage::Transport => "the call was at work, or the segment in the network layer",
