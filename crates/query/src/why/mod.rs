@@ -517,7 +517,8 @@ pub fn why(
     why.host = at;
     if let Some((end, clock)) = far {
         // Who asks owes no answer.
-        let waited = || meanwhile::find(hosts[end.host].store, &end.socket);
+        let asks = (end.host == at).then_some(sender.socket_id);
+        let waited = || meanwhile::find(hosts[end.host].store, &end.socket, asks);
         why.meanwhile = if why.asks { waited()? } else { None };
         (why.peer, why.peer_host) = (Some(end.socket), end.host);
         why.clock = (clock != Clock::default()).then_some(clock);
