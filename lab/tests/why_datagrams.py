@@ -159,6 +159,19 @@ s = to()
 while left: s.send(b"late"); s.recv(100); left -= 1
 t.join()
 """
+# One socket that has several questions out at once, the answers to which come apart; then it pauses.
+ASK_SEVERAL = f"""
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("{SERVER}", {RESOLVED}))
+waited = paused = 0
+for n in range({SLOW_QUESTIONS // 5}):
+    began = time.monotonic()
+    for i in range(5): s.send(b"late"); time.sleep(0.003)
+    for i in range(5): s.recv(100); time.sleep(0.002)
+    over = time.monotonic(); waited += over - began
+    time.sleep(0.02); paused += time.monotonic() - over
+print(waited, paused)
+"""
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -312,6 +325,18 @@ class WhyDatagrams(unittest.TestCase):
         # What it wrote meanwhile was on its way, or not yet read.
         self.assertGreater(of_stage["application"], 0.8 * owed)
         self.assertLess(of_stage["application"], owed + 0.05 * why["whole_ns"] / 1e9)
+
+    def test_a_socket_that_asks_several_questions_at_once(self):
+        """One answer is not the end of its waiting for the others."""
+        self.client, self.server = joined(self, "whyd", "v0", CLIENT, SERVER)
+        begun(self, "resolve", ["ip", "netns", "exec", self.server, sys.executable, "-c", RESOLVE])
+        waited, paused = map(float, self.recorded("several", [self.client, self.server], ASK_SEVERAL).split())
+        why = self.why(RESOLVED)
+        application = sum(x["ns"] for x in why["stages"] if x["stage"] == "application") / 1e9
+        print(f"why: asked for {waited:.3f} s, paused {paused:.3f} s; application {application:.3f} s", file=sys.stderr)
+        self.assertEqual(why["first"], "peer's application")
+        # The last pause is behind all, and 2 ms of each waiting behind its last answer.
+        self.assertAlmostEqual(application, paused * 4 / 5, delta=0.1 * paused + 0.002 * 5)
 
     def test_a_raw_reader_that_waits(self):
         self.served()

@@ -8,7 +8,7 @@
 use super::answer;
 use super::gather::{Gathered, MOST_WRITES, Write};
 use super::line::{Line, Piece};
-use super::owed::{Said, owed};
+use super::owed::{Said, open};
 use super::{End, Stage};
 use crate::app::{Moment, given_on, in_order};
 use crate::codes::verdict;
@@ -167,7 +167,7 @@ pub(super) fn gather(
     for ((at, _), packets) in &of_writes {
         talk.extend(packets.iter().find_map(|p| Some((*at, ends.of.get(p)?, Said::Wrote))));
     }
-    g.owed = owed(talk, g.last_ns);
+    g.open = open(talk);
     let overtaken = own.overtaken();
     let asked: HashMap<i64, i64> = store.datagrams(sender.socket_id)?.asked().collect();
     let (mut offset, mut drivers) = (0, BTreeSet::new());

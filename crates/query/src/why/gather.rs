@@ -2,6 +2,7 @@
 
 use super::answer::Answers;
 use super::large::Sizes;
+use super::owed::Open;
 use super::path::Stays;
 use super::queue::Queue;
 use crate::abreast::Progress;
@@ -73,7 +74,6 @@ pub(super) struct HeldBy {
     pub asks: bool,
 }
 
-#[cfg(test)]
 impl HeldBy {
     /// And nothing else was so meanwhile.
     pub fn of(from_ns: i64, to_ns: i64, held: Held) -> HeldBy {
@@ -100,8 +100,8 @@ pub(super) struct Gathered {
     pub answers: Vec<i64>,
     /// When all that the peer had written was read: in order, without overlap.
     pub read_up: Vec<(i64, i64)>,
-    /// Of datagrams: when another end had asked and was not yet answered. In order, without overlap.
-    pub owed: Vec<(i64, i64)>,
+    /// Of datagrams: when questions were not answered yet.
+    pub open: Open,
     /// When a datagram was dropped for which no answer could come.
     pub unanswered: Vec<i64>,
     /// Without overlap, with how many records are missing.
@@ -154,16 +154,7 @@ impl Gathered {
 
     /// The log has no state of it, and its packets show that nobody ever answered.
     pub fn never_connected(&mut self, socket: &SocketRow) {
-        self.held.push(HeldBy {
-            from_ns: socket.first_ns,
-            to_ns: socket.last_ns,
-            held: Held::Handshake,
-            wants: false,
-            repairs: false,
-            queued: false,
-            on_path: false,
-            asks: false,
-        });
+        self.held.push(HeldBy::of(socket.first_ns, socket.last_ns, Held::Handshake));
     }
 
     /// Is this the end that asks? It connected, or, of a connection that is older than the log, it wrote first.

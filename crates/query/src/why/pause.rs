@@ -34,13 +34,20 @@ pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bo
             shares.answering_ns += b - a;
         }
     };
-    // Who owes one an answer does not wait for another's next question.
+    // Who owes one an answer does not wait for another's next question, and who has one answer may wait for another.
     let mut add = |stage: Stage, a: i64, b: i64| {
-        if [Stage::PeerApplication, Stage::Answer].contains(&stage) {
-            let own = |is_owed| if is_owed { Stage::Application } else { stage };
-            owed::parts(&g.owed, a, b).for_each(|(is_owed, a, b)| add_all(own(is_owed), a, b));
-        } else {
-            add_all(stage, a, b);
+        if g.open == Default::default() {
+            return add_all(stage, a, b);
+        }
+        for (awaits, a, b) in owed::parts(&g.open.awaited, a, b) {
+            for (owes, a, b) in owed::parts(&g.open.owed, a, b) {
+                let stage = match stage {
+                    Stage::Application if awaits => Stage::PeerApplication,
+                    Stage::PeerApplication | Stage::Answer if owes && !awaits => Stage::Application,
+                    _ => stage,
+                };
+                add_all(stage, a, b);
+            }
         }
     };
     let Some(read) =
