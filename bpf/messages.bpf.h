@@ -29,7 +29,7 @@
 #define ANSWERED (1ULL << 32)
 TALK_OF(dialogs, u64);
 
-/* Ports on which somebody listened since recording began. */
+/* Ports on which somebody listens, or did since recording began: those from before are user space's (crates/probe/src/work/listening.rs). */
 OWNERS_OF(listening, 4096);
 
 #define FIRST_EPHEMERAL 32768
@@ -198,21 +198,26 @@ static __always_inline void listens(u64 sk)
 	talk_changes();
 }
 
-/* Somebody may have listened once on what is a client's port now: then the ports' numbers say it. */
-static __always_inline u32 role_by_ports(u64 near, u64 far)
+static __always_inline u32 role_by_numbers(u64 near, u64 far)
 {
-	bool here = bpf_map_lookup_elem(&listening, &near), there = bpf_map_lookup_elem(&listening, &far);
-
-	if (here != there)
-		return here ? IS_SERVER : IS_CLIENT;
 	if ((near < FIRST_EPHEMERAL) == (far < FIRST_EPHEMERAL))
 		return NOT_KNOWN;
 	return near < FIRST_EPHEMERAL ? IS_SERVER : IS_CLIENT;
 }
 
+/* Somebody may have listened once on what is a client's port now: then the ports' numbers say it. Nobody listens for datagrams. */
 static __always_inline u32 role_of(struct ends *e)
 {
-	return role_by_ports(e->near_port, e->far_port);
+	u64 near = e->near_port, far = e->far_port;
+	bool here, there;
+
+	if (!e->datagrams) {
+		here = bpf_map_lookup_elem(&listening, &near);
+		there = bpf_map_lookup_elem(&listening, &far);
+		if (here != there)
+			return here ? IS_SERVER : IS_CLIENT;
+	}
+	return role_by_numbers(near, far);
 }
 
 struct unix_sock___bound {
@@ -347,7 +352,7 @@ static __always_inline void datagram_leaves(struct account *a, u32 *header, u64 
 	u64 to = is_of4(header, IPPROTO_UDP) ? header[4] : mixed4(header + 6);
 
 	a->answers_to = datagram_way(net, to, ports & 0xffff, ports >> 16);
-	a->answers_as = role_by_ports(ports >> 16, ports & 0xffff);
+	a->answers_as = role_by_numbers(ports >> 16, ports & 0xffff);
 	a->asks_by = datagram_way(net, ~to, ports >> 16, ports & 0xffff);
 	if (a->answers_to != a->known.took && client_of(a) && !(a->since & TELLS))
 		speaks(a, &writers, a->asks_by);

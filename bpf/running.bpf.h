@@ -247,6 +247,26 @@ PAIR("raw_tp/sched_process_fork", work_sched_process_fork, AT_FORK)
 	return 0;
 }
 
+/* It is another program, which was handed nothing, and whose answers tell nothing yet. What the old one took it may answer itself. */
+static __noinline int is_another_program(struct account *a)
+{
+	u32 pid;
+
+	if (!a)
+		return 0;
+	if (a->since & TELLS)
+		serve(a, 0, 0);
+	if (!a->handed)
+		return 0;
+	border(a);
+	put_task(a);
+	pid = a->pid;
+	take_state(pid, HANDED);
+	bpf_map_delete_elem(&handed_tasks, &pid);
+	a->handed = 0;
+	return 0;
+}
+
 /* (task, old pid, program): its name is another one now */
 PAIR("raw_tp/sched_process_exec", work_sched_process_exec, AT_EXEC)
 {
@@ -254,6 +274,8 @@ PAIR("raw_tp/sched_process_exec", work_sched_process_exec, AT_EXEC)
 	struct account *a = this_account();
 	u32 process = bpf_get_current_pid_tgid() >> 32;
 
+	if (no_frames(a) && a->pid == (u32)current_pid_tgid())
+		is_another_program(a);
 	if (!choosing())
 		return 0;
 	bpf_map_delete_elem(&fitting, &process);

@@ -5,6 +5,7 @@ import random
 import sys
 import unittest
 
+from kpatlab import play
 from tests import profile
 from tests.place import own
 
@@ -192,6 +193,24 @@ class Children(profile.Recorded):
         for truth, charged, _ in self.served("td"):
             self.assertGreater(truth, TIMES * 4_000_000)
             self.assertLess(charged, TIMES * 5_000_000 + 0.1 * truth)
+
+    def test_a_program_in_a_shells_place_was_handed_nothing(self):
+        """The shell has read what several programs said, as wrappers of programs do (pyenv's), and is another program then."""
+        burn = "import signal, time\nwhile time.thread_time() < 0.3: pass\nprint('burned', flush=True)\nsignal.pause()"
+        shell = ["sh", "-c", 'x=$(echo a); echo b | cat > /dev/null; y=$(echo c); exec "$0" -c "$1"', sys.executable, burn]
+        pids = []
+
+        def load():
+            wrapped = play.Process("wrapped", shell, self.dir)
+            self.stack.callback(wrapped.stop)
+            wrapped.wait_ready(lambda: "burned" in play.text_of(wrapped.stdout), 30)
+            pids.append(wrapped.p.pid)
+
+        _, p = self.profile("wrapped", load)
+        (program,) = [x for x in p["processes"] if x["pid"] == pids[0]]
+        self.assertGreater(program["user_ns"] + program["kernel_ns"], 0.25e9)
+        # The shell itself was: 11 ms in an emulated computer.
+        self.assertLess(program["handed_for_none_ns"], 0.05e9)
 
     def test_what_it_does_for_later_requests_is_not_the_first_clients(self):
         did = self.served("p")

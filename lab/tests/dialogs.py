@@ -142,6 +142,16 @@ class Dialogs(profile.Recorded):
             for client in clients:
                 self.assertEqual(self.served(p, client), {}, "a client works for itself")
 
+    def test_a_server_on_a_port_of_clients_numbers(self):
+        """It was there before the recording and greets, as who asks does: gRPC's 50051."""
+        port = 50_000 + os.getpid() % 8000
+        server = self.server("high", "127.0.0.1", port, "yes")
+        clients, p = self.profile("high", lambda: [self.ask(f"ask-high{n}", "127.0.0.1", port, n, "yes") for n in (5, 10)])
+        got = self.served(p, server)
+        for client, all_ in zip(clients, self.burned(server, 2)):
+            self.near("port of a client's number", got.get(client, 0), all_)
+            self.assertEqual(self.served(p, client), {}, "a client works for itself")
+
     def test_two_that_ask_each_other_are_each_the_others_client(self):
         port = 22_000 + os.getpid() % 8000
         for kind, one, other in (("127.0.0.1", port, port + 1), ("unix", self.dir / "one", self.dir / "other")):

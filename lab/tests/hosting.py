@@ -103,10 +103,42 @@ lost.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 lost.close()
 print(json.dumps(said))
 """
+# Asks itself, from one thread to another: the first is answered late, the second when the upstream has answered.
+ITSELF = PRELUDE + f"""
+def serve(s, behind):
+    c = s.accept()[0]; c.recv(100)
+    if behind:
+        b = socket.create_connection(("{SERVER}", {UPSTREAM})); b.sendall(b"x" * 20); b.recv(100)
+        said["behind"] = cookie(b)
+    else: time.sleep({LATE_MS} / 1e3)
+    c.sendall(b"y" * 40)
+said = {{}}
+for port in ({PROXY}, {SPLIT}):
+    s = socket.create_server(("{CLIENT}", port))
+    threading.Thread(target=serve, args=(s, port == {SPLIT})).start()
+    c = socket.create_connection(("{CLIENT}", port)); c.sendall(b"x" * 50); c.recv(100)
+    said[port] = cookie(c)
+print(json.dumps(said))
+"""
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Hosting(unittest.TestCase):
+    def test_a_process_that_asks_itself_waits_for_somebody_else(self):
+        client, server = joined(self, "host", "v0", CLIENT, SERVER)
+        inside = lambda ns, text: ["ip", "netns", "exec", ns, sys.executable, "-c", text]
+        begun(self, "behind", inside(server, BEHIND))
+        kbl, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
+        argv = [play.kpat_path(), "record", "-p", "path,app", "--mechanism", "tracepoint", "--netns", client, "-o", str(kbl), "--ready-file", str(ready)]
+        record = begun(self, "record", argv, lambda p: ready.exists())
+        said = json.loads(sh(*inside(client, ITSELF), seconds=cache.patience()).stdout)
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        look.integrate(kbl, [], out)
+        late, behind = (look.kpat_json("why", str(said[str(port)]), str(out)) for port in (PROXY, SPLIT))
+        self.assertEqual((late["first"], late["meanwhile"]), ("peer's application", None))
+        self.assertEqual(behind["meanwhile"]["socket"]["socket_id"], said["behind"])
+        self.assertGreaterEqual(behind["meanwhile"]["ns"], LATE_MS * 1e6)
+
     def test_whose_listeners_are_and_what_waits_behind_them(self):
         client, server = joined(self, "host", "v0", CLIENT, SERVER, os.environ.get("KPAT_KEEP_HOSTING"))
         # The first acknowledgement is the handshake's last segment.

@@ -146,6 +146,21 @@ class Why(Slow, unittest.TestCase):
         # the shortest delay of an acknowledgement (TCP_DELACK_MIN), of every second write
         self.assertGreaterEqual(by["Nagle's rule"]["of_writes_ns"]["median"], 39e6)
 
+    def test_nagle_behind_full_segments(self):
+        """The first small write leaves, full segments of what follows leave, and the rest waits for the first one's acknowledgement: full segments in flight do not matter."""
+        r = self.case("nagle-behind", ["--delay-ms", 10], send=["--seconds", 2, "--write", 95, "--batch", 46, "--every-ms", 60, "--nagle"])
+        by = self.right(r)
+        rest = by["Nagle's rule"]["of_writes_ns"]
+        # From the batch until the first of its bytes is acknowledged: twice the delay; of 4370 bytes 95 leave, then what fills segments.
+        self.assertAlmostEqual(rest["median"] / 20e6, 1, delta=0.15)
+        # Of each 60 ms twenty.
+        self.assertGreater(by["Nagle's rule"]["share"], 0.18)
+        self.assertLess(by.get("undecided", {"share": 0})["share"], 0.02)
+        held = json.loads(sh(self.kpat, "app", r["log"], "--json").stdout)["sockets"]
+        tcp = next(s["tcp"] for s in held if s["socket_id"] == r["sender"])
+        self.assertGreater(tcp["nagle_ns"], 0.25 * tcp["known_ns"])
+        self.assertLess(tcp["device_ns"] + tcp["pacing_ns"], 0.02 * tcp["known_ns"])
+
     def test_loss(self):
         r = self.case("timer", ["--delay-ms", 10, "--every", 2], ["--answer"], ["--seconds", 2, "--write", 1000, "--answer"])
         self.right(r, "loss", share=0.6)

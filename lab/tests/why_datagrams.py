@@ -127,6 +127,51 @@ came = now(); subprocess.run(["ip", "-n", "SERVER", "addr", "add", "{LATE}/32", 
 time.sleep({FAILS_MS} / 1e3 + 1)
 print(json.dumps([came, times]))
 """
+# One socket, two that ask: one waits for each answer, the other has its own at once, and pauses. The server says when it owed an answer.
+RESOLVED, SLOW_QUESTIONS = 8110, 25
+RESOLVE = f"""
+import select, socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("{SERVER}", {RESOLVED}))
+print("ready", flush=True)
+later, owed, left = [], 0, {SLOW_QUESTIONS}
+while left:
+    ready = select.select([s], [], [], max(0, later[0][0] - time.monotonic()) if later else None)[0]
+    if ready:
+        came = time.monotonic(); said, whose = s.recvfrom(100)
+        if said[:1] == b"l": later.append((came + {SLOW_MS} / 1e3, whose, came))
+        else: s.sendto(said, whose)
+    if later and later[0][0] <= time.monotonic():
+        _, whose, came = later.pop(0); s.sendto(b"answer", whose); owed += time.monotonic() - came; left -= 1
+print("owed", owed, flush=True)
+time.sleep(60)
+"""
+ASK_BOTH = f"""
+import socket, threading, time
+def to():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("{SERVER}", {RESOLVED}))
+    return s
+def quick():
+    s = to()
+    while left: s.send(b"quick"); s.recv(100); time.sleep(0.007)
+left = {SLOW_QUESTIONS}
+t = threading.Thread(target=quick); t.start()
+s = to()
+while left: s.send(b"late"); s.recv(100); left -= 1
+t.join()
+"""
+# One socket that has several questions out at once, the answers to which come apart; then it pauses.
+ASK_SEVERAL = f"""
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(("{SERVER}", {RESOLVED}))
+waited = paused = 0
+for n in range({SLOW_QUESTIONS // 5}):
+    began = time.monotonic()
+    for i in range(5): s.send(b"late"); time.sleep(0.003)
+    for i in range(5): s.recv(100); time.sleep(0.002)
+    over = time.monotonic(); waited += over - began
+    time.sleep(0.02); paused += time.monotonic() - over
+print(waited, paused)
+"""
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -263,6 +308,35 @@ class WhyDatagrams(unittest.TestCase):
             to, began, _ = (*times, (ABSENT, times[-1][2], 0))[number]
             at_least = {ABSENT: FAILS_MS - 2 * ROUNDS * 10 - 100, LATE: (came - began) / 1e6, SERVER: 0}[to]
             self.assertGreaterEqual(ms, at_least, (to, why["slowest"]))
+
+    def test_a_socket_that_several_ask(self):
+        """While one waits for its answer, it is not waited for another's next question."""
+        self.client, self.server = joined(self, "whyd", "v0", CLIENT, SERVER)
+        server = begun(self, "resolve", ["ip", "netns", "exec", self.server, sys.executable, "-c", RESOLVE])
+        self.recorded("resolved", [self.client, self.server], ASK_BOTH)
+        owed = next(float(line.split()[1]) for line in play.text_of(server.stdout).splitlines() if line.startswith("owed"))
+        sockets = look.kpat_json("app", str(self.out), "--limit", "0")["sockets"]
+        (s,) = [s for s in sockets if s["local_port"] == RESOLVED]
+        why = look.kpat_json("why", str(s["socket_id"]), str(self.out))
+        of_stage = {x["stage"]: x["ns"] / 1e9 for x in why["stages"]}
+        print(f"why: asked by several: it owed an answer {owed:.3f} s; {of_stage}", file=sys.stderr)
+        self.assertAlmostEqual(sum(x["ns"] for x in why["stages"]), why["whole_ns"], delta=len(why["stages"]))
+        self.assertEqual(why["first"], "application")
+        # What it wrote meanwhile was on its way, or not yet read.
+        self.assertGreater(of_stage["application"], 0.8 * owed)
+        self.assertLess(of_stage["application"], owed + 0.05 * why["whole_ns"] / 1e9)
+
+    def test_a_socket_that_asks_several_questions_at_once(self):
+        """One answer is not the end of its waiting for the others."""
+        self.client, self.server = joined(self, "whyd", "v0", CLIENT, SERVER)
+        begun(self, "resolve", ["ip", "netns", "exec", self.server, sys.executable, "-c", RESOLVE])
+        waited, paused = map(float, self.recorded("several", [self.client, self.server], ASK_SEVERAL).split())
+        why = self.why(RESOLVED)
+        application = sum(x["ns"] for x in why["stages"] if x["stage"] == "application") / 1e9
+        print(f"why: asked for {waited:.3f} s, paused {paused:.3f} s; application {application:.3f} s", file=sys.stderr)
+        self.assertEqual(why["first"], "peer's application")
+        # The last pause is behind all, and 2 ms of each waiting behind its last answer.
+        self.assertAlmostEqual(application, paused * 4 / 5, delta=0.1 * paused + 0.002 * 5)
 
     def test_a_raw_reader_that_waits(self):
         self.served()

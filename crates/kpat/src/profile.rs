@@ -487,13 +487,13 @@ fn clients_table<'a>(p: &Profile, clients: impl Iterator<Item = &'a Taken> + Clo
     table
 }
 
-/// Servers whose threads did what another of their threads handed them, of which it is not known for whom.
+/// Servers whose threads did what another of their threads handed them, of which it is not known for whom, most first.
 fn handed_for_none(processes: &[&OfProcess]) -> Vec<String> {
-    let told = |x: &&&OfProcess| x.handed_for_none_ns > 1_000_000;
-    let text = |x: &&OfProcess| {
+    let mut told: Vec<_> = processes.iter().filter(|x| x.handed_for_none_ns > 1_000_000).collect();
+    told.sort_by_key(|x| -x.handed_for_none_ns);
+    few(told.into_iter().map(|x| {
         format!("{} {}: {} s", called(x), ProcessNumber::from(x.number), s(x.handed_for_none_ns))
-    };
-    processes.iter().filter(told).map(text).collect()
+    }))
 }
 
 fn named(p: &Profile, number: i32) -> String {

@@ -19,7 +19,7 @@ mod names;
 pub(crate) mod processes;
 mod radios;
 mod stamps;
-pub use listeners::{Listener, listeners};
+pub use listeners::{Listener, listened_on, listeners};
 pub use messages::Decoder;
 pub use monitor::{Monitor, Seen};
 pub use processes::{labelled, process_netns};

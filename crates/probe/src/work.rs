@@ -8,6 +8,7 @@
 mod choice;
 mod kernels;
 mod labels;
+mod listening;
 
 use crate::object::Loaded;
 use crate::{sys, wire};
@@ -110,6 +111,7 @@ impl Accounts {
     /// Charging begins or ends, on all CPUs.
     pub fn switch(&mut self, loaded: &Loaded, paused: bool) {
         if !paused && self.opened.iter().all(Option::is_none) {
+            listening::tell(loaded);
             self.each_cpu(loaded, Do::Open);
             let now = self.heads(loaded);
             for (cpu, head) in now.into_iter().enumerate() {

@@ -269,7 +269,7 @@ pub fn words(by: Held) -> (&'static str, &'static str) {
         ),
         Held::Nagle => (
             "Nagle's rule",
-            "less than a full segment waited until all that had been sent was acknowledged (TCP_NODELAY sends it at once)",
+            "less than a full segment waited until the last such one was acknowledged (TCP_NODELAY sends it at once)",
         ),
         Held::Retransmission => ("timer", "waiting for a timer to send again what was lost"),
         Held::Pacing => ("pacing", "held by TCP's own pacing"),

@@ -10,7 +10,7 @@ use super::{NetnsRef, Socket, inside, processes};
 use crate::kernel;
 use crate::sys::boot_now;
 use kpat_model::{Process, SocketRecord};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 /// A listener, and the process that holds it.
@@ -32,10 +32,7 @@ const STEP: usize = 256;
 /// Those in these namespaces of which the holder was found until then; one that several processes hold is the oldest one's, but process 1 (it opens
 /// sockets for services) only if no other has it. Namespaces and processes that may not be looked at are left out.
 pub fn listeners(all: &[NetnsRef], until: Instant) -> Vec<Listener> {
-    let mut found = HashMap::new();
-    for netns in all.iter().take_while(|_| Instant::now() < until) {
-        found.extend(inside(netns, || in_this(netns.inum)).unwrap_or_default());
-    }
+    let found: HashMap<u32, SocketRecord> = sockets(all, until).collect();
     if found.is_empty() {
         return Vec::new();
     }
@@ -65,6 +62,16 @@ pub fn listeners(all: &[NetnsRef], until: Instant) -> Vec<Listener> {
         Some(Listener { socket: SocketRecord { pid, ..socket }, process })
     };
     found.into_iter().filter_map(held).collect()
+}
+
+/// The ports of those in these namespaces that were looked at until then.
+pub fn listened_on(all: &[NetnsRef], until: Instant) -> BTreeSet<u16> {
+    sockets(all, until).map(|(_, socket)| socket.port).collect()
+}
+
+fn sockets(all: &[NetnsRef], until: Instant) -> impl Iterator<Item = (u32, SocketRecord)> {
+    let in_time = all.iter().take_while(move |_| Instant::now() < until);
+    in_time.flat_map(|netns| inside(netns, || in_this(netns.inum)).unwrap_or_default())
 }
 
 /// Those in the namespace of this thread, by inode.

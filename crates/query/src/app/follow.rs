@@ -11,6 +11,7 @@
 //! at it; any other is in force from then on.
 
 use super::connections::pairs_of;
+use super::flight::Flight;
 use super::given_on;
 use super::limits::{Held, repairs, timed_out};
 use super::nagle::Kept;
@@ -118,6 +119,7 @@ struct Sender {
     given: Option<i64>,
     left: Option<i64>,
     acked: Option<i64>,
+    flight: Flight,
     kept: Kept,
     /// The second by crossing.
     left_at: HashMap<Crossing, i64>,
@@ -225,15 +227,16 @@ impl Sender {
         }
     }
 
-    /// TCP's mark for a full window is made when it has sent, and is seen with the next record of its state; what crossed tells before. Of a stream whose segments are
-    /// whole ones: with smaller ones more are in flight. What was lost is not in flight, and no matter of the bytes.
+    /// TCP's mark for a full window is made when it has sent, and is seen with the next record of its state; what crossed tells before. What was lost is not in flight,
+    /// and no matter of the bytes.
     fn full(&self) -> Option<Window> {
         let s =
             self.state.as_ref().filter(|s| s.mss > 0 && s.sacked_out + s.lost_out + s.retrans_out == 0)?;
-        let (given, left, acked) = (self.given?, self.left?, self.acked?);
+        let acked = self.acked.or(self.start.map(|_| 0))?;
+        let (given, left) = (self.given?, self.left?);
         let in_flight = left - acked;
         let next = s.mss.min(given - left);
-        let of_path = s.snd_cwnd > 0 && in_flight / s.mss >= s.snd_cwnd;
+        let of_path = s.snd_cwnd > 0 && self.flight.segments().max(in_flight / s.mss) >= s.snd_cwnd;
         let of_peer = s.snd_wnd > 0 && next > 0 && in_flight + next > s.snd_wnd;
         of_path.then_some(Window::Congestion).or(of_peer.then_some(Window::Peer))
     }
@@ -310,8 +313,8 @@ impl Sender {
                 }
                 let behind = self.left.unwrap_or(0);
                 if e.offset.is_some_and(|from| from + e.size_bytes > behind) {
-                    let all_acked = self.acked.is_some_and(|acked| acked >= behind);
-                    self.kept.leaves(e.at_ns, all_acked, &mut done);
+                    self.kept.leaves(e.at_ns, &mut done);
+                    self.flight.leaves(e, self.state.as_ref().map_or(0, |s| s.mss));
                 }
                 further(&mut self.left);
                 let mut top = self.left_at.get(&what).copied();
@@ -320,7 +323,9 @@ impl Sender {
             }
             Acked => {
                 further(&mut self.acked);
-                self.kept.acknowledged(e.at_ns);
+                if self.flight.acknowledged(self.acked.unwrap_or(0)) {
+                    self.kept.acknowledged(e.at_ns);
+                }
                 if self.call == Call::Refused && self.acked.zip(self.given).is_some_and(|(a, g)| a >= g) {
                     self.call = Call::None; // the buffer is empty: it could be written
                 }
@@ -510,6 +515,34 @@ mod tests {
         assert_eq!(sends(10, 20_000, 9, Some(9000)), Some(Held::Device));
         assert_eq!(sends(10, 9_999, 9, Some(9000)), Some(Held::ReceiveWindow));
         assert_eq!(sends(10, 10_000, 9, Some(9000)), Some(Held::Device));
+    }
+
+    #[test]
+    fn small_segments_fill_the_congestion_window() {
+        const MS: i64 = 1_000_000;
+        let held = |snd_cwnd: i64| {
+            let state = TcpStateRow {
+                crossing: Crossing::ToDevice as i32,
+                state: 1,
+                busy: 1,
+                mss: 1000,
+                pacing: Some(0),
+                snd_cwnd,
+                snd_wnd: 60_000,
+                write_seq: 90_000,
+                ..TcpStateRow::default()
+            };
+            let mut s = Sender { start: Some(0), given: Some(90_000), ..Sender::default() };
+            s.state(&state, None);
+            // Nine of 100 bytes; after 8 ms a timer sends one more.
+            for i in 0..10 {
+                let (at_ns, offset) = (MS + i + i / 9 * 8 * MS, Some(i * 100));
+                let e = AppEventRow { at_ns, size_bytes: 100, offset, segments: 1, ..AppEventRow::default() };
+                s.crossing(Crossing::ToDevice, &e, None, None);
+            }
+            last(&mut s).map(|span| span.held)
+        };
+        assert_eq!((held(9), held(10)), (Some(Held::CongestionWindow), Some(Held::Device)));
     }
 
     /// A head of so many bytes that waits for more, its body 40 ms later; both leave then.

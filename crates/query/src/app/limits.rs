@@ -23,7 +23,7 @@ pub enum Held {
     SendBuffer,
     /// Less than a full segment waits for more, as the application wants it (`MSG_MORE`, `TCP_CORK`).
     Cork,
-    /// Less than a full segment waits until all that was sent before is acknowledged.
+    /// Less than a full segment waits until the last such one that was sent before is acknowledged.
     Nagle,
     /// TCP waits for a timer to send again what was lost.
     Retransmission,

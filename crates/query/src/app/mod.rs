@@ -6,6 +6,7 @@
 
 pub mod connections;
 mod ending;
+pub(crate) mod flight;
 mod follow;
 mod limits;
 mod nagle;

@@ -1,4 +1,4 @@
-//! What waits by Nagle's rule (RFC 9293, 3.7.4): less than a full segment is kept until all that was sent before is acknowledged.
+//! What waits by Nagle's rule (RFC 9293, 3.7.4): less than a full segment is kept until the last such one that was sent before is acknowledged ([`super::flight`]).
 //!
 //! TCP's state does not say so, and until it leaves nothing does: it may as well wait for the device. That it leaves at once when what was
 //! before it is acknowledged tells. So pieces of time in which less than a segment waits are kept here until then.
@@ -29,13 +29,14 @@ impl Kept {
         }
     }
 
+    /// The last small segment that was sent is.
     pub fn acknowledged(&mut self, at_ns: i64) {
         self.acked_ns = at_ns;
     }
 
-    /// Something that had not been sent before leaves; `all_acked`: all that was sent before is acknowledged.
-    pub fn leaves(&mut self, at_ns: i64, all_acked: bool, out: &mut Vec<Span>) {
-        if all_acked && at_ns - self.acked_ns < AT_ONCE_NS {
+    /// Something that had not been sent before leaves.
+    pub fn leaves(&mut self, at_ns: i64, out: &mut Vec<Span>) {
+        if at_ns - self.acked_ns < AT_ONCE_NS {
             // What is behind the acknowledgement is the way out.
             let waits = self.spans.iter_mut().filter(|s| s.from_ns < self.acked_ns);
             waits.filter(|s| may_be(s)).for_each(|s| s.held = Held::Nagle);
@@ -66,24 +67,26 @@ mod tests {
 
     /// The pieces of 40 ms in which less than a segment waits; in the middle the application writes more. It leaves so long behind the
     /// acknowledgement.
-    fn waited(small: bool, all_acked: bool, behind_ns: i64) -> Vec<Held> {
+    fn waited(small: bool, acked: bool, behind_ns: i64) -> Vec<Held> {
         let (mut kept, mut out) = (Kept::default(), Vec::new());
         kept.next(span(0, 20, Held::Device, Call::None), small, true, &mut out);
         kept.next(span(20, 21, Held::Device, Call::Inside), small, true, &mut out);
         kept.next(span(21, 40, Held::Pacing, Call::None), small, true, &mut out);
-        kept.acknowledged(40 * MS);
-        kept.leaves(40 * MS + behind_ns, all_acked, &mut out);
+        if acked {
+            kept.acknowledged(40 * MS);
+        }
+        kept.leaves(40 * MS + behind_ns, &mut out);
         kept.next(span(40, 50, Held::Application, Call::None), false, false, &mut out);
         assert!(out.is_sorted_by_key(|s| s.from_ns));
         out.iter().map(|s| s.held).collect()
     }
 
     #[test]
-    fn what_leaves_when_all_is_acknowledged_waited_for_that() {
+    fn what_leaves_when_a_small_segment_is_acknowledged_waited_for_that() {
         use Held::*;
         assert_eq!(waited(true, true, 9000), [Nagle, Device, Nagle, Application]);
         let other = [Device, Device, Pacing, Application];
-        assert_eq!(waited(true, false, 9000), other, "something is still in flight");
+        assert_eq!(waited(true, false, 9000), other, "it is still in flight");
         assert_eq!(waited(true, true, MS), other, "long after");
         assert_eq!(waited(false, true, 9000), other, "full segments do not wait for that");
     }

@@ -8,6 +8,7 @@
 use super::answer;
 use super::gather::{Gathered, MOST_WRITES, Write};
 use super::line::{Line, Piece};
+use super::owed::{Said, open};
 use super::{End, Stage};
 use crate::app::{Moment, given_on, in_order};
 use crate::codes::verdict;
@@ -118,8 +119,12 @@ pub(super) fn gather(
 ) -> Result<Option<Datagrams>> {
     let carried = store.carried_by(progress)?;
     let (mut of_writes, mut answers) = (HashMap::<(i64, Option<i32>), Vec<i64>>::new(), Vec::new());
+    let mut heard: BTreeMap<i64, i64> = BTreeMap::new();
     for c in carried.calls() {
         let is_own = carried.end_of(c).is_some_and(|e| e.socket_id == sender.socket_id);
+        if is_own && c.is_read {
+            heard.entry(c.packet_id).or_insert(c.call.at_ns);
+        }
         match (is_own, c.is_read) {
             (true, false) => of_writes.entry((c.call.at_ns, c.call.pid)).or_default().push(c.packet_id),
             // What the kernel itself answers was written by nobody.
@@ -138,12 +143,12 @@ pub(super) fn gather(
         return Ok(None);
     };
     let written: BTreeSet<i64> = of_writes.values().flatten().copied().collect();
+    let (fates, ends) = fates(store, &written, &heard)?;
     let of_answers: Vec<i64> = answers.iter().map(|(packet, _)| *packet).collect();
-    let (fates, peers) = fates(store, &written, &of_answers)?;
     let first_of = |p: &i64| fates.get(p).map(|f| f.first_ns);
     let mut out = Datagrams {
         peer: store.sockets()?.get(most(&counts)).cloned(),
-        peers: if sender.peer_port != 0 { 1 } else { peers.max(1) },
+        peers: if sender.peer_port != 0 { 1 } else { ends.written(&written).max(1) },
         lines: Vec::new(),
         packets: Vec::new(),
         last: Vec::new(),
@@ -157,6 +162,12 @@ pub(super) fn gather(
     g.read_up = answer::read_up(ways.collect(), &own.reads);
     (g.reads, g.begins_unknown, g.left_out) = (own.reads.clone(), own.begins_unknown, own.left_out);
     g.last_ns = store.end_ns();
+    let mut talk: Vec<_> =
+        heard.iter().filter_map(|(p, at)| Some((*at, ends.of.get(p)?, Said::Read))).collect();
+    for ((at, _), packets) in &of_writes {
+        talk.extend(packets.iter().find_map(|p| Some((*at, ends.of.get(p)?, Said::Wrote))));
+    }
+    g.open = open(talk);
     let overtaken = own.overtaken();
     let asked: HashMap<i64, i64> = store.datagrams(sender.socket_id)?.asked().collect();
     let (mut offset, mut drivers) = (0, BTreeSet::new());
@@ -244,29 +255,47 @@ fn moments(
     Ok(out)
 }
 
-/// What became of these packets, and to how many other ends those went that the socket wrote.
-fn fates(store: &Store, written: &BTreeSet<i64>, answers: &[i64]) -> Result<(HashMap<i64, Fate>, u64)> {
-    let (mut out, mut ends) = (HashMap::new(), BTreeSet::new());
-    let wanted: BTreeSet<i64> = written.iter().chain(answers).copied().collect();
+/// The other end of each packet.
+#[derive(Default)]
+struct Ends {
+    of: HashMap<i64, (Option<String>, Option<i32>)>,
+}
+
+impl Ends {
+    /// To how many these went.
+    fn written(&self, packets: &BTreeSet<i64>) -> u64 {
+        let ends: BTreeSet<_> = packets.iter().filter_map(|p| self.of.get(p)).collect();
+        // A fragment that is not the first has no port.
+        let with_port: BTreeSet<_> = ends.iter().filter(|e| e.1.is_some()).map(|e| &e.0).collect();
+        ends.iter().filter(|(addr, port)| port.is_some() || !with_port.contains(addr)).count() as u64
+    }
+}
+
+/// What became of these packets, which the socket wrote or read (when), and with whom it spoke by them.
+fn fates(
+    store: &Store,
+    written: &BTreeSet<i64>,
+    read: &BTreeMap<i64, i64>,
+) -> Result<(HashMap<i64, Fate>, Ends)> {
+    let (mut out, mut ends) = (HashMap::new(), Ends::default());
+    let wanted: BTreeSet<i64> = written.iter().chain(read.keys()).copied().collect();
     let table = store.table::<PacketRow>()?;
     for group in 0..table.groups() {
         let columns = ["packet_id", "first_ns", "last_ns", "verdict"];
         let [ids, first, last, verdict] = columns.map(|c| table.ints(group, c));
         let (ids, first, last, verdict) = (ids?, first?, last?, verdict?);
         let at: Vec<u32> = (0..ids.len() as u32).filter(|i| wanted.contains(&ids[*i as usize])).collect();
-        let rows = table.rows_at::<PacketRow>(group, &at)?.into_iter();
-        let of_writes = rows.filter(|row| written.contains(&row.packet_id));
-        ends.extend(of_writes.map(|row| (row.dst_addr, row.dport)));
+        for row in table.rows_at::<PacketRow>(group, &at)? {
+            let wrote = written.contains(&row.packet_id);
+            let end = if wrote { (row.dst_addr, row.dport) } else { (row.src_addr, row.sport) };
+            ends.of.insert(row.packet_id, end);
+        }
         for i in at.into_iter().map(|i| i as usize) {
             let verdict = verdict[i] as i32;
             out.insert(ids[i], Fate { first_ns: first[i], last_ns: last[i], verdict });
         }
     }
-    // A fragment that is not the first has no port.
-    let with_port: BTreeSet<Option<String>> =
-        ends.iter().filter(|(_, port)| port.is_some()).map(|(addr, _)| addr.clone()).collect();
-    let ends = ends.iter().filter(|(addr, port)| port.is_some() || !with_port.contains(addr)).count();
-    Ok((out, ends as u64))
+    Ok((out, ends))
 }
 
 /// The way of a packet that a call made.

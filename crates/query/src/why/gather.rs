@@ -2,10 +2,12 @@
 
 use super::answer::Answers;
 use super::large::Sizes;
+use super::owed::Open;
 use super::path::Stays;
 use super::queue::Queue;
 use crate::abreast::Progress;
 use crate::app::connections::{Clock, Life, Lives, STAGES, is_received};
+use crate::app::flight::Flight;
 use crate::app::{Ending, Follow, Held, Moment, Span, WITHOUT_END, given_on, in_order};
 use crate::error::{Error, Result};
 use crate::store::Store;
@@ -72,7 +74,6 @@ pub(super) struct HeldBy {
     pub asks: bool,
 }
 
-#[cfg(test)]
 impl HeldBy {
     /// And nothing else was so meanwhile.
     pub fn of(from_ns: i64, to_ns: i64, held: Held) -> HeldBy {
@@ -101,6 +102,8 @@ pub(super) struct Gathered {
     pub answers: Vec<i64>,
     /// When all that the peer had written was read: in order, without overlap.
     pub read_up: Vec<(i64, i64)>,
+    /// Of datagrams: when questions were not answered yet.
+    pub open: Open,
     /// When a datagram was dropped for which no answer could come.
     pub unanswered: Vec<i64>,
     /// Without overlap, with how many records are missing.
@@ -126,6 +129,8 @@ pub(super) struct Gathered {
     pub connected: bool,
     /// What TCP had been given when its state was last logged, by its numbers.
     pub given_bytes: i64,
+    /// When the last small segment that had been sent was acknowledged, and up to which byte all was then.
+    pub small_acked: Vec<(i64, i64)>,
     pub again: u64,
     pub syns_again: u64,
     pub sizes: Sizes,
@@ -151,16 +156,7 @@ impl Gathered {
 
     /// The log has no state of it, and its packets show that nobody ever answered.
     pub fn never_connected(&mut self, socket: &SocketRow) {
-        self.held.push(HeldBy {
-            from_ns: socket.first_ns,
-            to_ns: socket.last_ns,
-            held: Held::Handshake,
-            wants: false,
-            repairs: false,
-            queued: false,
-            on_path: false,
-            asks: false,
-        });
+        self.held.push(HeldBy::of(socket.first_ns, socket.last_ns, Held::Handshake));
     }
 
     /// Is this the end that asks? It connected, or, of a connection that is older than the log, it wrote first.
@@ -202,16 +198,14 @@ impl Gathered {
         self.taken.get(self.taken.partition_point(|t| t.1 <= offset)).map(|t| t.0)
     }
 
-    /// Did the rest of this write, less than a segment, leave then because all that had been sent before was acknowledged? So Nagle's rule
+    /// Did the rest of this write, less than a segment, leave then because the last small segment that had been sent before was acknowledged? So Nagle's rule
     /// (RFC 9293, 3.7.4) makes it wait. `n`: its place.
     pub fn waited_for_an_ack(&self, n: usize, leaves_ns: i64) -> bool {
         let w = &self.writes[n];
-        let i = self.acks.partition_point(|a| a.0 <= leaves_ns);
-        let Some(&(at, to)) = i.checked_sub(1).map(|i| &self.acks[i]) else { return false };
+        let i = self.small_acked.partition_point(|a| a.0 <= leaves_ns);
+        let Some(&(at, to)) = i.checked_sub(1).map(|i| &self.small_acked[i]) else { return false };
         let rest = w.last() + 1 - to.max(w.offset);
-        let sent_before = self.writes[..n].iter().rev().find(|b| b.left_ns().is_some_and(|t| t < leaves_ns));
-        let all = sent_before.is_none_or(|b| b.last() < to);
-        at > w.at_ns && leaves_ns - at < AT_ONCE_NS && rest > 0 && rest < self.mss && all
+        at > w.at_ns && leaves_ns - at < AT_ONCE_NS && rest > 0 && rest < self.mss
     }
 }
 
@@ -296,6 +290,7 @@ pub(super) fn gather(
     let mut ways = Ways::default();
     let mut queue = Queue::default();
     let mut taken = Taken::default();
+    let mut flight = Flight::default();
     let mut answers = Answers::new(sender, peer);
     // The streams of both ends begin with the same byte.
     let alike = peer.is_some_and(|p| p.received_seq == sender.sent_seq);
@@ -331,6 +326,7 @@ pub(super) fn gather(
                         }
                         (Crossing::ToDevice, Some(end)) => {
                             queue.pass(e.at_ns, queue.entered.max(end), queue.left);
+                            flight.leaves(e, out.mss);
                         }
                         (Crossing::ToDriver, Some(end)) => {
                             queue.pass(e.at_ns, queue.entered, queue.left.max(end));
@@ -341,6 +337,7 @@ pub(super) fn gather(
                             if out.acks.last().is_none_or(|a| a.1 < end) {
                                 out.acks.push((e.at_ns, end));
                             }
+                            out.small_acked.extend(flight.acknowledged(end).then_some((e.at_ns, end)));
                         }
                         (Crossing::Recv, Some(end)) => {
                             out.reads.push(e.at_ns);

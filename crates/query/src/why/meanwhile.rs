@@ -61,14 +61,16 @@ impl Side {
     }
 }
 
-/// While `peer`, of this log, had read something and not yet written, for the longest such time.
-pub(super) fn find(store: &Store, peer: &SocketRow) -> Result<Option<Meanwhile>> {
+/// While `peer`, of this log, had read something and not yet written, for the longest such time. `asks`: the other end of its connection, if it is in this log;
+/// where both are one process's, that one waits for nobody else there.
+pub(super) fn find(store: &Store, peer: &SocketRow, asks: Option<i64>) -> Result<Option<Meanwhile>> {
     let process = |s: &SocketRow| s.pid.map(|pid| store.process(pid, s.last_ns).map_or(pid, |p| p.tgid));
     let Some(own) = process(peer) else { return Ok(None) };
     let Some(owed) = owed(store, peer)? else { return Ok(None) };
     let sockets = store.sockets()?;
     let used = used(store, own, owed)?;
-    let is = |s: &&SocketRow| s.socket_id != peer.socket_id && s.first_ns < owed.1 && s.last_ns > owed.0;
+    let of_connection = |s: &SocketRow| [Some(peer.socket_id), asks].contains(&Some(s.socket_id));
+    let is = |s: &&SocketRow| !of_connection(s) && s.first_ns < owed.1 && s.last_ns > owed.0;
     let is_own = |s: &&SocketRow| process(s) == Some(own) || used.contains(&s.socket_id);
     let others: Vec<&SocketRow> = sockets.rows.iter().filter(is).filter(is_own).collect();
     if others.is_empty() || others.len() > MOST {

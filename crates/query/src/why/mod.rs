@@ -18,6 +18,7 @@ mod line;
 mod meanwhile;
 mod neighbour;
 mod opening;
+mod owed;
 mod packets;
 mod path;
 mod pause;
@@ -133,7 +134,7 @@ impl Stage {
             Stage::Pacing => "TCP's own timer paced what was to be sent",
             Stage::Cork => "less than a full segment waited for more, as was asked (MSG_MORE, TCP_CORK)",
             Stage::Nagle => {
-                "less than a full segment waited until all that had been sent was acknowledged (TCP_NODELAY sends it at once)"
+                "less than a full segment waited until the last such one was acknowledged (TCP_NODELAY sends it at once)"
             }
             Stage::Loss => "what was lost had to be sent again, or kept what came behind it from being read",
             Stage::Transport => "the call was at work, or the segment in the network layer",
@@ -525,7 +526,8 @@ pub fn why(
     why.host = at;
     if let Some((end, clock)) = far {
         // Who asks owes no answer.
-        let waited = || meanwhile::find(hosts[end.host].store, &end.socket);
+        let asks = (end.host == at).then_some(sender.socket_id);
+        let waited = || meanwhile::find(hosts[end.host].store, &end.socket, asks);
         why.meanwhile = if why.asks { waited()? } else { None };
         (why.peer, why.peer_host) = (Some(end.socket), end.host);
         why.clock = (clock != Clock::default()).then_some(clock);

@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::gather::Gathered;
+use super::owed;
 use super::threads::{PROGRAMS, Pieces};
 
 /// Time by stage, and how much of it records were being lost.
@@ -32,12 +33,28 @@ impl Shares {
 
 /// Nothing was under way: the application's time, but for that in which an answer was, or was still to be written, if it read one. Did it?
 pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bool {
-    let mut add = |stage: Stage, a: i64, b: i64| {
+    let mut add_all = |stage: Stage, a: i64, b: i64| {
         if b > a {
             shares.add(stage, a, b, 1.0, g);
         }
         if b > a && stage == Stage::PeerApplication {
             shares.answering_ns += b - a;
+        }
+    };
+    // Who owes one an answer does not wait for another's next question, and who has one answer may wait for another.
+    let mut add = |stage: Stage, a: i64, b: i64| {
+        if g.open == Default::default() {
+            return add_all(stage, a, b);
+        }
+        for (awaits, a, b) in owed::parts(&g.open.awaited, a, b) {
+            for (owes, a, b) in owed::parts(&g.open.owed, a, b) {
+                let stage = match stage {
+                    Stage::Application if awaits => Stage::PeerApplication,
+                    Stage::PeerApplication | Stage::Answer if owes && !awaits => Stage::Application,
+                    _ => stage,
+                };
+                add_all(stage, a, b);
+            }
         }
     };
     let Some(read) =
