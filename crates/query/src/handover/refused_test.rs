@@ -105,4 +105,12 @@ fn who_left_is_named() {
     // Nobody here did, and the supplicant was stopped.
     all.retain(|m| m.what != What::LeftBy);
     assert!(why(&run(&all)[0], Phase::Reaction).starts_with("nobody looked for a network until then: "));
+    // net/wireless/sysfs.c, wiphy_suspend: who asks for it leaves, and the radio is suspended.
+    let other = |ms: i64, name: &str| Mark { text: Some(name.into()), ..at(ms, What::Other) };
+    all.extend([by("systemd-sleep"), other(20, "suspend"), other(5_520, "resume")]);
+    all.sort_by_key(|m| m.at_ns);
+    assert_eq!(
+        why(&run(&all)[0], Phase::Reaction),
+        "the radio was suspended for 5500 ms of it: this host slept"
+    );
 }

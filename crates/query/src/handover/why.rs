@@ -161,15 +161,26 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
 
 /// Nothing was searched, though there was no link.
 fn reaction(s: &Span, o: &Open) -> Option<String> {
-    let (mut since, mut shut_ns) = (None, 0);
-    for m in o.marks.iter().filter(|m| (s.from_ns..=s.to_ns).contains(&m.at_ns)) {
-        match m.what {
-            What::AdminDown => since = since.or(Some(m.at_ns)),
-            What::AdminUp => shut_ns += since.take().map_or(0, |at| m.at_ns - at),
-            _ => {}
+    let spent = |begins: &dyn Fn(&Mark) -> bool, ends: &dyn Fn(&Mark) -> bool| -> i64 {
+        let (mut since, mut ns) = (None, 0);
+        for m in o.marks.iter().filter(|m| (s.from_ns..=s.to_ns).contains(&m.at_ns)) {
+            if begins(m) {
+                since = since.or(Some(m.at_ns));
+            } else if ends(m) {
+                ns += since.take().map_or(0, |at| m.at_ns - at);
+            }
         }
+        ns + since.map_or(0, |at| s.to_ns - at)
+    };
+    let other = |m: &Mark, name: &str| m.what == What::Other && m.text.as_deref() == Some(name);
+    let slept_ns = spent(&|m| other(m, "suspend"), &|m| other(m, "resume"));
+    if slept_ns > 0 {
+        return Some(format!(
+            "the radio was suspended for {} of it: this host slept",
+            milliseconds(slept_ns)
+        ));
     }
-    shut_ns += since.map_or(0, |at| s.to_ns - at);
+    let shut_ns = spent(&|m| m.what == What::AdminDown, &|m| m.what == What::AdminUp);
     if shut_ns > 0 {
         return Some(format!("the interface was shut for {} of it", milliseconds(shut_ns)));
     }
