@@ -502,7 +502,9 @@ secured() { # key management, whether management frames are protected, further w
 		for word in wpa_key_mgmt="$ways" ieee80211w="$protected" "$@"; do ap $n set "${word%%=*}" "${word#*=}" >/dev/null; done
 		ap $n disable >/dev/null; ap $n enable >/dev/null
 	done
-	wpa set_network 0 key_mgmt "$ways" >/dev/null; wpa set_network 0 ieee80211w "$protected" >/dev/null; wpa bss_flush 0 >/dev/null; sleep 1; wpa reconnect >/dev/null; until_at 1 40
+	wpa set_network 0 key_mgmt "$ways" >/dev/null; wpa set_network 0 ieee80211w "$protected" >/dev/null; wpa bss_flush 0 >/dev/null; sleep 1; wpa reconnect >/dev/null
+	for _ in $(seq 100); do [ "$(status wpa_state)" = COMPLETED ] && return; sleep 0.2; done
+	not_made "not connected with $ways"
 }
 
 case-sae-again() {
