@@ -25,30 +25,6 @@ struct net_device___state {
 	unsigned long state;
 } __core;
 
-struct net_device___named {
-	char name[16];
-} __core;
-
-struct wireless_dev___of {
-	struct net_device *netdev;
-} __core;
-
-/* Kernels before 6.0 have no such structure (00b3d8401319): their tracepoint has no frame. */
-struct cfg80211_rx_info___frame {
-	const u8 *buf;
-	u64 len;
-} __core;
-
-struct cfg80211_mgmt_tx_params___frame {
-	const u8 *buf;
-	u64 len;
-} __core;
-
-/* Which of `radio_points` is the one that a frame of BSS transition management is recorded as; NO_POINT: it is not recorded. */
-#define NO_POINT 0xffffffffu
-const volatile u32 transition_received = NO_POINT;
-const volatile u32 transition_sent = NO_POINT;
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, KP_MAX_RADIOS);
@@ -108,73 +84,7 @@ int radio_point(void *ctx)
 	return 0;
 }
 
-/* IEEE 802.11, 9.6.13: an action frame (0xd0) of the category of wireless network management (10), a query, request or response of a BSS transition (6 to 8) */
-#define MGMT_HEADER 24
-
-static __always_inline bool is_transition(const u8 *h)
-{
-	return (h[0] & 0xfc) == 0xd0 && h[MGMT_HEADER] == 10 && h[MGMT_HEADER + 1] >= 6 && h[MGMT_HEADER + 1] <= 8;
-}
-
-/* `frame`: as it is without encryption. Of all management frames, beacons among them, only those of a BSS transition are recorded. */
-static __always_inline int transition(struct wireless_dev___of *wdev, const u8 *frame, u64 len, u32 at)
-{
-	u64 pid_tgid = bpf_get_current_pid_tgid(), now = bpf_ktime_get_boot_ns();
-	struct kp_ring_ctl *ctl = ring_ctl();
-	struct net_device *dev;
-	struct kp_radio_point *p;
-	u8 head[MGMT_HEADER + 2];
-	struct kp_radio *r;
-	u32 ifindex, size;
-
-	p = bpf_map_lookup_elem(&radio_points, &at);
-	if (!ctl || !p || !func_mode[p->mode & (KP_MAX_FUNCS - 1)] || len < sizeof(head))
-		return 0;
-	if (bpf_probe_read_kernel(head, sizeof(head), frame) || !is_transition(head))
-		return 0;
-	dev = (struct net_device *)kread_ptr(wdev, netdev);
-	current_pid(ctl, pid_tgid, 0);
-	r = ring_reserve(ctl, sizeof(*r));
-	if (!r)
-		return 0;
-	r->h.ts = now;
-	r->ctx = current_context();
-	__builtin_memset(r->pad, 0, sizeof(r->pad));
-	__builtin_memset(r->data, 0, sizeof(r->data));
-	ifindex = kread(dev, ifindex);
-	__builtin_memcpy(r->data + KP_RADIO_IFINDEX, &ifindex, sizeof(ifindex));
-	bpf_probe_read_kernel(r->data + KP_RADIO_INTERFACE, 16, ((struct net_device___named *)dev)->name);
-	size = len < KP_RADIO_MOST ? len : KP_RADIO_MOST;
-	asm volatile("" : "+r"(size));
-	size &= BOUND;
-	if (size > KP_RADIO_MOST)
-		size = KP_RADIO_MOST;
-	r->text_len = bpf_probe_read_kernel(r->data + KP_RADIO_TEXT, size, frame) ? 0 : size;
-	ring_commit(&r->h, KP_RADIO, sizeof(*r), p->id, (u32)pid_tgid);
-	return 0;
-}
-
-/* (wdev, info): after decryption, before user space has it */
-SEC("raw_tp/cfg80211_rx_mgmt")
-int management_received(u64 *ctx)
-{
-	struct cfg80211_rx_info___frame *info = (void *)ctx[1];
-
-	if (transition_received == NO_POINT)
-		return 0;
-	return transition((void *)ctx[0], (const u8 *)kread_ptr(info, buf), kread(info, len), transition_received);
-}
-
-/* (wiphy, wdev, params): what user space sends */
-SEC("raw_tp/rdev_mgmt_tx")
-int management_sent(u64 *ctx)
-{
-	struct cfg80211_mgmt_tx_params___frame *params = (void *)ctx[2];
-
-	if (transition_sent == NO_POINT)
-		return 0;
-	return transition((void *)ctx[1], (const u8 *)kread_ptr(params, buf), kread(params, len), transition_sent);
-}
+#include "given.bpf.h"
 
 static __always_inline bool wanted(const volatile u32 *ids, u32 count, u32 id)
 {

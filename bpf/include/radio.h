@@ -12,6 +12,8 @@
 #define KP_RADIO_DATA 160u
 #define KP_RADIO_INTERFACE 32u /* offset of an interface's name */
 #define KP_RADIO_IFINDEX 48u
+#define KP_RADIO_A 64u /* of the first of its numbers */
+#define KP_RADIO_ADDRESS 88u
 #define KP_RADIO_TEXT 96u /* offset of what may be longer than a number, the last of the data */
 #define KP_RADIO_MOST 64u /* bytes of one copy */
 #define KP_MAX_RADIOS 128u

@@ -66,9 +66,9 @@ begin() { # name: at the first access point, with data
 over() { more 12 ${1:-30}; sleep 2.5; }
 roam() { wpa roam "$(cat $RUN/bssid$1)" >/dev/null; }
 mac=$(cat $RUN/bssid3)
-dhcp_server() { # as handover.sh starts it
+dhcp_server() { # further words; as handover.sh starts it
 	$FIRST ip netns exec ds dnsmasq --port=0 --keep-in-foreground --conf-file=/dev/null --user=root --dhcp-authoritative --no-ping \
-		--dhcp-range=10.1.0.50,10.1.0.99,255.255.255.0,1h --interface=br0 --log-dhcp --log-facility="$out/dnsmasq.log" --dhcp-leasefile=$RUN/leases --pid-file= >/dev/null 2>&1 </dev/null &
+		--dhcp-range=10.1.0.50,10.1.0.99,255.255.255.0,1h --interface=br0 --log-dhcp --log-facility="$out/dnsmasq.log" --dhcp-leasefile=$RUN/leases --pid-file= "$@" >/dev/null 2>&1 </dev/null &
 	echo $! >$RUN/dnsmasq.pid
 }
 no_dhcp_server() { kill "$(cat $RUN/dnsmasq.pid)"; while kill -0 "$(cat $RUN/dnsmasq.pid)" 2>/dev/null; do sleep 0.1; done; }
@@ -493,6 +493,150 @@ case-static-silent() {
 	cp $RUN/action.kept $RUN/action.sh; chmod +x $RUN/action.sh
 }
 
+secured() { # key management, whether management frames are protected, further words for each access point: both begin anew with it
+	local ways=$1 protected=$2 n
+	shift 2
+	between
+	wpa disconnect >/dev/null
+	for n in 1 2; do
+		for word in wpa_key_mgmt="$ways" ieee80211w="$protected" "$@"; do ap $n set "${word%%=*}" "${word#*=}" >/dev/null; done
+		ap $n disable >/dev/null; ap $n enable >/dev/null
+	done
+	wpa set_network 0 key_mgmt "$ways" >/dev/null; wpa set_network 0 ieee80211w "$protected" >/dev/null; wpa bss_flush 0 >/dev/null; sleep 1; wpa reconnect >/dev/null
+	for _ in $(seq 100); do [ "$(status wpa_state)" = COMPLETED ] && return; sleep 0.2; done
+	not_made "not connected with $ways"
+}
+
+case-sae-again() {
+	secured SAE 2 sae_password=kpat-secret
+	begin sae-again
+	# Back at the first its keys are known; then they are forgotten there, and here they are not.
+	roam 2; until_at 2 30; more 15 20; roam 1; until_at 1 30; more 15 20
+	roam 2; until_at 2 30; more 15 20; ap 1 pmksa_flush >/dev/null; roam 1; until_at 1 40; over
+	secured WPA-PSK 0
+}
+
+case-eap-again() {
+	printf '"kpat" PWD "kpat-secret"\n' >$RUN/users
+	wpa set_network 0 eap PWD >/dev/null; wpa set_network 0 identity '"kpat"' >/dev/null; wpa set_network 0 password '"kpat-secret"' >/dev/null
+	secured WPA-EAP 0 ieee8021x=1 eap_server=1 eap_user_file=$RUN/users
+	begin eap-again
+	roam 2; until_at 2 30; more 15 20; roam 1; until_at 1 30; more 15 20
+	ap 2 pmksa_flush >/dev/null; roam 2; until_at 2 30; over
+	secured WPA-PSK 0 ieee8021x=0 eap_server=0
+}
+
+case-no-handshake() {
+	between
+	# An open network which says that it has keys: it takes the station, and waits for nothing.
+	ap 2 set wpa 0 >/dev/null; ap 2 set vendor_elements 30140100000fac040100000fac040100000fac020000 >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null; sleep 1; wpa scan freq=2437 >/dev/null; sleep 1
+	begin no-handshake
+	roam 2; said "Associated with $(cat $RUN/bssid2)" 10; sleep 11; until_at 1 40; over 40
+	between
+	ap 2 set vendor_elements '' >/dev/null; ap 2 set wpa 2 >/dev/null; ap 2 set rsn_pairwise CCMP >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null; wpa bss_flush 0 >/dev/null; sleep 1
+}
+
+case-lease-refused() {
+	begin lease-refused
+	no_dhcp_server; ip addr flush dev w2 scope global
+	$FIRST ip netns exec ds python3 "$HERE/offers.py" br0 10.1.0.1 none &
+	offers=$!
+	roam 2; until_at 2 20; sleep 20; kill $offers; dhcp_server; over 60
+}
+
+signal() { hwsim $1 rx_rssi $2 2>/dev/null || hwsim $1 rx_rssi $(printf %u $2); }
+
+case-to-and-fro() {
+	between
+	wpa set_network 0 bgscan '"simple:1:-60:1"' >/dev/null; wpa reassociate >/dev/null; sleep 3
+	begin to-and-fro
+	signal 1 -100; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 20; signal 1 -50; signal 2 -100; lines=$(wc -l <"$out/supplicant.log"); said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid1)" 20; signal 2 -50; over
+	between
+	wpa set_network 0 bgscan '""' >/dev/null; wpa reassociate >/dev/null; sleep 3
+}
+
+case-both-silent() {
+	begin both-silent
+	hwsim 1 group 4; hwsim 2 group 4; said "CTRL-EVENT-DISCONNECTED" 30; sleep 30; hwsim 2 group 1; until_at 2 60; over 40
+}
+
+supplicant() { pgrep -f "^wpa_supplicant .*-c $RUN/wpa.conf"; }
+
+case-killed-supplicant() {
+	begin killed-supplicant
+	kill -9 $(supplicant); sleep 4
+	rm -f $RUN/wpa/w2
+	wpa_supplicant -D nl80211 -i w2 -c $RUN/wpa.conf -d -t >>"$out/supplicant.log" 2>&1 &
+	sleep 2; wpa_cli -p $RUN/wpa -i w2 -a $RUN/action.sh >/dev/null 2>&1 &
+	sleep 2; over 60
+	wpa set_network 0 scan_ssid 1 >/dev/null
+}
+
+case-stopped-supplicant() {
+	begin stopped-supplicant
+	local pid=$(supplicant)
+	kill -STOP $pid; sleep 1; ap 1 deauthenticate $mac reason=3 >/dev/null; sleep 6; kill -CONT $pid; sleep 1; over 60
+}
+
+case-wired-meanwhile() {
+	between
+	first ip -n sta link add e0 type veth peer name e1 netns ds
+	first ip -n ds addr add 10.3.0.1/24 dev e1; first ip -n ds link set e1 up; ip addr add 10.3.0.2/24 dev e0; ip link set e0 up; ip route add default via 10.3.0.1 dev e0 metric 500
+	sysctl -qw net.ipv4.conf.w2.ignore_routes_with_linkdown=1
+	begin wired-meanwhile
+	hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30; until_at 2 60; over 40
+	between
+	sysctl -qw net.ipv4.conf.w2.ignore_routes_with_linkdown=0; ip link del e0
+}
+
+case-announced() {
+	between
+	cp $RUN/action.sh $RUN/action.kept; printf '#!/bin/sh\n' >$RUN/action.sh
+	kill "$(cat $RUN/dhclient.pid)"; ip addr flush dev w2 scope global; ip addr add 10.1.0.60/24 dev w2; ip route replace default via 10.1.0.1
+	first ip -n ds addr add fd07:1::1/64 dev br0 nodad; no_dhcp_server; dhcp_server --enable-ra --ra-param=br0,5,600 --dhcp-range=fd07:1::,ra-only
+	sysctl -qw net.ipv6.conf.w2.accept_dad=1 net.ipv6.conf.w2.accept_ra=1; sleep 6
+	begin announced
+	hwsim 1 group 4; said "CTRL-EVENT-DISCONNECTED" 30; until_at 2 60; over 40
+	between
+	sysctl -qw net.ipv6.conf.w2.accept_dad=0; ip -6 addr flush dev w2 scope global; first ip -n ds addr del fd07:1::1/64 dev br0; no_dhcp_server; dhcp_server
+	cp $RUN/action.kept $RUN/action.sh; chmod +x $RUN/action.sh
+}
+
+case-kept() {
+	# What ends no link: a switch of the channel for which nobody may send for a second, another country's rules, and power saving.
+	begin kept
+	ap 1 chan_switch 10 2422 blocktx >/dev/null; sleep 4; more 10 20
+	first iw reg set JP; sleep 2; first iw reg set US; sleep 2; more 10 20
+	ap 1 chan_switch 10 2412 >/dev/null; sleep 3; iw dev w2 set power_save on; sleep 1; over
+}
+
+case-saves-power() {
+	begin saves-power
+	iw dev w2 set power_save on; sleep 1; roam 2; until_at 2 20; over; iw dev w2 set power_save off
+}
+
+case-switch-unheard() {
+	begin switch-unheard
+	# At once, so that no beacon announces it.
+	ap 1 chan_switch 0 2462 >/dev/null; said "CTRL-EVENT-DISCONNECTED" 20; until_at 2 60; over 40
+	between
+	ap 1 chan_switch 0 2412 >/dev/null; sleep 1; wpa bss_flush 0 >/dev/null; sleep 1
+}
+
+case-bridged() {
+	between
+	for n in 1 2; do ap $n set wds_sta 1 >/dev/null; ap $n disable >/dev/null; ap $n enable >/dev/null; done
+	cp $RUN/action.sh $RUN/action.kept; printf '#!/bin/sh\n' >$RUN/action.sh
+	wpa terminate >/dev/null; kill "$(cat $RUN/dhclient.pid)"; sleep 1; ip addr flush dev w2 scope global; ip link set w2 down; iw dev w2 set 4addr on
+	ip link add br5 type bridge; ip link set w2 master br5; ip link set w2 up; ip link set br5 up; ip addr add 10.1.0.61/24 dev br5; ip route replace default via 10.1.0.1
+	wpa_supplicant -D nl80211 -i w2 -b br5 -c $RUN/wpa.conf -d -t >>"$out/supplicant.log" 2>&1 &
+	sleep 2; wpa set_network 0 scan_ssid 1 >/dev/null
+	begin bridged
+	roam 2; until_at 2 20; over
+	hwsim 2 group 4; said "CTRL-EVENT-DISCONNECTED" 30; until_at 1 60; over 40
+	between
+}
+
 . "$HERE/chance.sh"
 
 # What is played together: no group needs more than some eight minutes of an emulated processor.
@@ -505,6 +649,8 @@ group() {
 	peers) echo sent-away-in-dhcp asked-to-go killed-access-point ended-supplicant moved ;;
 	asked) echo asked-to-go asked-refused reassociate unprotected wired cuts no-route ;;
 	refusals) echo full association-refused denied disassociated-idle static-silent ;;
+	again) echo sae-again eap-again no-handshake lease-refused to-and-fro ;;
+	away) echo kept saves-power both-silent killed-supplicant stopped-supplicant wired-meanwhile announced switch-unheard bridged ;;
 	addresses) echo dhcp-late no-ack conflict duplicate-v6 ;;
 	*) echo "$1" ;;
 	esac

@@ -32,16 +32,19 @@ def stamped(data: list) -> int:
 def echo(port: int, log) -> None:
     s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
     s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
     s.bind(("::", port))
     while True:
-        data, sender = s.recvfrom(2048)
+        data, ancillary, _, sender = s.recvmsg(2048, 64)
+        # It answers as who was asked, whatever way the answer takes.
+        asked = [(socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, value[:16] + bytes(4)) for level, kind, value in ancillary if (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO)]
         # No router forwards what has a source for its own link only (RFC 4291, 2.5.6); here the correspondent is at the router, which gives it such.
         if sender[0].startswith("fe80"):
             continue
         number = struct.unpack("!Q", data[:8])[0]
         log.write(f"{now() / 1e9:.6f} rx {number}\n")
         try:
-            s.sendto(data, sender)
+            s.sendmsg([data], asked, 0, sender)
         except OSError as e:
             log.write(f"{now() / 1e9:.6f} err {number} {e.errno}\n")
 

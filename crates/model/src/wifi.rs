@@ -70,6 +70,7 @@ code_type! {
         MeshStop = 55, "mesh-stop", "It leaves it.", "";
         TransitionSent = 56, "bss-transition-sent", "User space sends a frame of BSS transition management (802.11v). `a` which: 6 query, 7 request, 8 response; `b` of a request its mode (bit 0: candidates are named, bit 2: the station will be disassociated), of a response its status (0: accepted), of a query its reason; `c` the BSSID to go to, the first of a request's, as a number, 0: none.", "";
         TransitionReceived = 57, "bss-transition-received", "Such a frame was received, and decrypted. `a`, `b` and `c` as of bss-transition-sent.", "";
+        AssocPutOff = 58, "assoc-put-off", "The access point refused the association for now (status 30). `a` after so many TU of 1.024 ms it is asked again.", "";
     }
 }
 
@@ -90,7 +91,7 @@ code_type! {
         Dhcp6 = 2, "dhcpv6", "DHCPv6. Message: 1 solicit, 2 advertise, 3 request, 4 confirm, 5 renew, 6 rebind, 7 reply ... `id`: transaction.", "";
         Arp = 3, "arp", "ARP. Message: 1 request, 2 reply. `source` and `destination`: sender's and target's protocol addresses.", "";
         Nd = 4, "nd", "Neighbour discovery. Message: ICMPv6 type: 133 router solicitation, 134 router advertisement, 135 neighbour solicitation, 136 neighbour advertisement, 137 redirect. `subject`: target.", "";
-        Eapol = 5, "eapol", "EAPOL. Message: of the 4-way handshake 1 to 4, of the group's 5 and 6, 0: another. `id`: replay counter.", "";
+        Eapol = 5, "eapol", "EAPOL. Message: of the 4-way handshake 1 to 4, of the group's 5 and 6, 7: EAP (802.1X), 8: its start, 0: another. `id`: replay counter; of EAP code, identifier and method, a byte each.", "";
     }
 }
 

@@ -9,8 +9,8 @@ pub use scope::Radios;
 
 use crate::object::{Loaded, MAX_FUNCS};
 use crate::{kernel, sys, wire};
-use kpat_model::meta;
 use kpat_model::wifi::{GIVEN, Slot, WifiPoint};
+use kpat_model::{WifiWhat, meta};
 use libbpf_rs::{MapCore, MapFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -69,10 +69,14 @@ impl Point {
         self.number
     }
 
-    /// Its event has nothing that is recorded: a program of its own reads the frame that the tracepoint is given.
-    pub fn has_only_frames(&self) -> bool {
-        self.row.fields.iter().all(|(slot, from)| *slot == Slot::Frame && from.starts_with(GIVEN))
-            && !self.row.fields.is_empty()
+    /// Its event has nothing that is recorded: a program of its own reads what the tracepoint is given.
+    pub fn has_only_given(&self) -> bool {
+        self.row.fields.iter().all(|(_, from)| from.starts_with(GIVEN)) && !self.row.fields.is_empty()
+    }
+
+    /// What the tracepoint is given says all that its event does: where that is read, the event is not.
+    pub fn is_said_by_given(&self) -> bool {
+        self.has_only_given() || self.row.what == WifiWhat::AssocFrame
     }
 }
 

@@ -78,7 +78,7 @@ fn span(h: &Handover, s: &Span) -> Value {
 fn flow(g: &FlowGap) -> Value {
     json!({
         "flow": g.words, "last_boot_ns": g.last_ns, "first_boot_ns": g.first_ns, "gap_ns": g.gap_ns(), "pace_ns": g.pace_ns,
-        "sent": g.sent, "dropped": g.refused, "missing": g.missing, "late": g.late, "paused_ns": g.paused_ns,
+        "sent": g.sent, "dropped": g.refused, "missing": g.missing, "late": g.late, "elsewhere": g.elsewhere, "paused_ns": g.paused_ns,
         "sends_failed": g.failed, "send_error": (g.failed > 0).then_some(g.error), "sends_known": g.sends_known, "unaddressed_ns": g.unaddressed_ns,
     })
 }

@@ -249,8 +249,10 @@ fn phases(args: &Args, h: &Handover, out: &Output) -> anyhow::Result<()> {
 }
 
 fn has_steps(args: &Args, s: &Span) -> bool {
-    let telling =
-        matches!(s.phase, Phase::Dhcp | Phase::KeyExchange | Phase::Authentication | Phase::Neighbour);
+    let telling = matches!(
+        s.phase,
+        Phase::Dhcp | Phase::Eap | Phase::KeyExchange | Phase::Authentication | Phase::Neighbour
+    );
     s.steps.len() > 1 && (args.steps || telling && s.steps.len() <= STEPS)
 }
 

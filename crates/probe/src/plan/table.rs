@@ -60,7 +60,7 @@ pub fn function_table(d: &Decision, tracepoints: &[Tracepoint]) -> Vec<meta::Fun
     let places = tracepoints.iter().filter_map(|t| match t.fixed {
         Fixed::User(hook) if hook.first => Some(hook.function.clone()),
         Fixed::Radio(point) => Some(point.function.clone()),
-        Fixed::Given(point) if point.has_only_frames() => Some(point.function.clone()),
+        Fixed::Given(point) if point.is_said_by_given() => Some(point.function.clone()),
         _ => None,
     });
     out.extend(places);

@@ -92,12 +92,28 @@ fn ipv6(b: &[u8]) -> Option<Parts> {
 
 /// IEEE 802.1X and 802.11, 12.7.2: which message of a handshake it is follows from the bits of its key information.
 fn eapol(b: &[u8]) -> Option<Parts> {
+    const PACKET: u8 = 0;
+    const START: u8 = 1;
     const KEY: u8 = 3;
     const PAIRWISE: u16 = 0x0008;
     const ACK: u16 = 0x0080;
     const SECURE: u16 = 0x0200;
-    if *b.get(1)? != KEY {
-        return Some((Exchanged::Eapol, 0, 0, Vec::new(), Vec::new()));
+    match *b.get(1)? {
+        KEY => {}
+        // Requests and answers say of which method they are.
+        PACKET => {
+            let (code, identifier) = (u64::from(*b.get(4)?), u64::from(*b.get(5)?));
+            let method = b.get(8).filter(|_| code <= 2).copied().map_or(0, u64::from);
+            return Some((
+                Exchanged::Eapol,
+                7,
+                code << 16 | identifier << 8 | method,
+                Vec::new(),
+                Vec::new(),
+            ));
+        }
+        START => return Some((Exchanged::Eapol, 8, 0, Vec::new(), Vec::new())),
+        _ => return Some((Exchanged::Eapol, 0, 0, Vec::new(), Vec::new())),
     }
     const MIC: u16 = 0x0100;
     let info = half(b, 5)?;
@@ -112,4 +128,22 @@ fn eapol(b: &[u8]) -> Option<Parts> {
         (false, false) => 6,
     };
     Some((Exchanged::Eapol, message, replay, Vec::new(), Vec::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Version 2; a request for the identity, an answer by PEAP, success, a start.
+    #[test]
+    fn what_is_no_key_says_what_it_is() {
+        let read = |bytes: &[u8]| eapol(bytes).map(|(_, message, id, ..)| (message, id));
+        assert_eq!(read(&[2, 0, 0, 5, 1, 9, 0, 5, 1]), Some((7, 0x01_0901)));
+        assert_eq!(read(&[2, 0, 0, 6, 2, 7, 0, 6, 25, 0]), Some((7, 0x02_0719)));
+        assert_eq!(read(&[2, 0, 0, 4, 3, 8, 0, 4]), Some((7, 0x03_0800)));
+        assert_eq!(read(&[1, 1, 0, 0]), Some((8, 0)));
+        assert_eq!(read(&[1, 2, 0, 0]), Some((0, 0)));
+        // Cut off.
+        assert_eq!(read(&[2, 0, 0, 5, 1]), None);
+    }
 }

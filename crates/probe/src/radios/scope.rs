@@ -108,10 +108,11 @@ impl Radios {
             wiphy,
             text: if has(Slot::Text) { text(bytes) } else { String::new() },
         };
+        if e.what == WifiWhat::AssocFrame {
+            e.c = -1;
+        }
         if has(Slot::Frame) {
             frame(&mut e, bytes);
-        } else if e.what == WifiWhat::AssocFrame {
-            e.c = -1;
         }
         Some(e)
     }
@@ -175,6 +176,10 @@ fn frame(e: &mut WifiEvent, bytes: &[u8]) {
             half(BODY + 2).unwrap_or(0),
             half(BODY + 4).unwrap_or(-1),
         ),
+        // Capabilities, and the status.
+        (0x10 | 0x30, false) if e.what == WifiWhat::AssocFrame => {
+            (WifiWhat::AssocFrame, 0, 0, half(BODY + 2).unwrap_or(-1))
+        }
         (0xa0, true) => of(WifiWhat::DisassocSent, half(BODY)),
         (0xa0, false) => of(WifiWhat::DisassocReceived, half(BODY)),
         (0xc0, true) => of(WifiWhat::DeauthSent, half(BODY)),
@@ -186,6 +191,40 @@ fn frame(e: &mut WifiEvent, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As hostapd 2.10 refuses an association whose keys it has forgotten (PMKID not valid).
+    #[test]
+    fn an_answer_to_an_association_has_its_status() {
+        let event = |what| WifiEvent {
+            at: BootNs(0),
+            ctx: Context::Softirq,
+            pid: 0,
+            point: FuncId(0),
+            what,
+            netns: 0,
+            ifindex: 4,
+            frequency: 0,
+            a: 0,
+            b: 0,
+            c: -1,
+            address: None,
+            wiphy: String::new(),
+            text: String::new(),
+        };
+        let bytes = |control: u8| {
+            let head = [control, 0, 0, 0, 2, 0, 0, 0, 2, 0, 2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0x10, 0];
+            [&head[..], &[0x11, 0x04, 53, 0, 0, 0]].concat()
+        };
+        for control in [0x10, 0x30] {
+            let mut e = event(WifiWhat::AssocFrame);
+            frame(&mut e, &bytes(control));
+            assert_eq!((e.what, e.c, e.address), (WifiWhat::AssocFrame, 53, Some([2, 0, 0, 0, 0, 0])));
+        }
+        // Where it could not be read.
+        let mut e = event(WifiWhat::AssocFrame);
+        frame(&mut e, &[]);
+        assert_eq!(e.c, -1);
+    }
 
     /// As hostapd 2.10 sends them, and wpa_supplicant 2.10 answers: BSS_TM_REQ with one neighbour; the answer accepts it; without one; refused.
     #[test]

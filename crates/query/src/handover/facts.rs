@@ -15,6 +15,8 @@ pub(super) struct Facts {
     pub beacon_loss: bool,
     /// Who joined the access point had it left, before anything else ended the link.
     pub left: bool,
+    /// Another thread had: its name.
+    pub left_by: Option<Box<str>>,
     /// The interface was taken away, soon after or just when the link ended: shut, or (true) removed.
     pub taken: Option<bool>,
     /// It was removed, then or later.

@@ -29,6 +29,8 @@ pub struct FlowGap {
     pub missing: u64,
     /// Came close behind each other after the gap: they had been held somewhere.
     pub late: u64,
+    /// Received by other interfaces of this host in the time of the handover.
+    pub elsewhere: u64,
 }
 
 impl FlowGap {
@@ -77,6 +79,9 @@ impl FlowGap {
         }
         if self.late > 0 {
             words += &format!(", {} came late and together", self.late);
+        }
+        if self.elsewhere > 0 {
+            words += &format!(", {} came by other interfaces meanwhile", self.elsewhere);
         }
         if self.paused_ns > 0 {
             words += &format!("; this host itself sent nothing in the first {}", ms(self.paused_ns));
@@ -236,6 +241,7 @@ impl Received {
             paused_ns: 0,
             missing,
             late: (due.max(0.0) as u64).saturating_sub(missing),
+            elsewhere: 0,
         })
     }
 }

@@ -35,6 +35,7 @@ impl Lane {
             _ if matches!(mark.source, Source::Frame { .. }) => Lane::Air,
             What::Program => Lane::Program,
             What::KeyFrame(_)
+            | What::Eap { .. }
             | What::KeyAdded { .. }
             | What::Dhcp(_)
             | What::AddressAdded { .. }

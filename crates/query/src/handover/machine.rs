@@ -2,6 +2,7 @@
 //! one handover's.
 
 use super::asked;
+use super::lead::{self, SIGN_NS};
 use super::mark::{Mark, Source, What, ends_link, is_sign, is_word};
 use super::open::{Open, Peer};
 use super::pace::Pace;
@@ -12,10 +13,6 @@ use super::words::{Cause, Ended, Kind};
 
 /// Marks before the data stops that may belong to it.
 pub(super) const MOST_LEAD: usize = 2_048;
-/// A scan led to the handover if the data stopped so soon after it.
-const SELECTION_NS: i64 = 2_000_000_000;
-/// As long after a sign of a loss it may be the reason.
-const SIGN_NS: i64 = 10_000_000_000;
 /// All was there, and no data came: the handover was over with what came last.
 const QUIET_NS: i64 = 10_000_000_000;
 /// A link that stood so long with nothing left to do but to wait for data was there: what ends it is another handover.
@@ -382,7 +379,7 @@ impl Machine {
                 self.link = Link::Up;
                 self.pace.push(mark);
                 // It is heard again: its beacons were lost for a while, and the link was not.
-                self.lead.retain(|m| !matches!(m.what, What::BeaconLoss | What::Leaves));
+                self.lead.retain(|m| !matches!(m.what, What::BeaconLoss | What::Leaves | What::LeftBy));
             }
             What::Sent => self.pace.sent(mark.at_ns),
             what if is_sign(what) => {
@@ -424,28 +421,9 @@ impl Machine {
 
     fn begin(&mut self, mark: &Mark, first_join: bool) {
         let mut lead = std::mem::take(&mut self.lead);
-        // A scan that was over long before led to nothing.
-        let recent = |m: &Mark, ns: i64| mark.at_ns - m.at_ns <= ns;
-        let scan_over = lead.iter().rfind(|m| matches!(m.what, What::ScanStart | What::ScanDone { .. }));
-        let scanned = scan_over.is_some_and(|m| matches!(m.what, What::ScanStart) || recent(m, SELECTION_NS));
-        if !scanned && !first_join {
-            lead.retain(|m| {
-                matches!(
-                    m.what,
-                    What::SignalLow { .. }
-                        | What::BeaconLoss
-                        | What::Deauthenticated { .. }
-                        | What::Unprotected { .. }
-                        | What::AskedToGo { .. }
-                        | What::AnswersRequest { .. }
-                        | What::Leaves
-                )
-            });
-        }
-        let last = lead.iter().rposition(|m| !recent(m, SIGN_NS) && !scanned).map_or(0, |i| i + 1);
-        lead.drain(..last);
-        let sign = lead.iter().find(|m| !is_word(m.what));
         let absent = (!first_join).then(|| self.pace.absent_since(mark.at_ns)).flatten();
+        let fell = lead::keep(&mut lead, mark.at_ns, first_join, absent.map(|m| m.at_ns));
+        let sign = lead.iter().find(|m| !is_word(m.what));
         let begin = match (absent, sign) {
             (Some(a), Some(s)) => {
                 if a.at_ns < s.at_ns {
@@ -465,6 +443,7 @@ impl Machine {
             // There was nothing to detect.
             open.tiles.rename(Phase::Reaction);
         }
+        open.facts.signal_low = fell;
         for m in &lead {
             open.apply(m);
         }

@@ -191,6 +191,8 @@ pub enum What {
     },
     /// The supplicant that joined the access point leaves it. When an interface is shut, the kernel leaves by the same function, in the thread that shut it.
     Leaves,
+    /// The same in another thread than that of who joined: text: its name.
+    LeftBy,
     /// The kernel's word that it is not connected any more.
     Disconnected {
         reason: i64,
@@ -234,8 +236,18 @@ pub enum What {
         status: i64,
     },
     AssocTimeout,
+    /// The access point refused it for now: the kernel asks again after `ms`.
+    AssocPutOff {
+        ms: i64,
+    },
     /// EAPOL-Key 1 to 4; 0: EAPOL that is none of these.
     KeyFrame(i64),
+    /// 802.1X: what EAP says; code 0: EAPOL-Start.
+    Eap {
+        sent: bool,
+        code: i64,
+        method: i64,
+    },
     KeyAdded {
         pairwise: bool,
     },
@@ -328,6 +340,7 @@ impl Mark {
             What::AnswersRequest { status: 0 } => "request accepted (802.11v)".into(),
             What::AnswersRequest { status } => format!("request refused (802.11v), status {status}"),
             What::Leaves => "the supplicant leaves".into(),
+            What::LeftBy => format!("left by {}", self.text.as_deref().unwrap_or("another thread")),
             What::Disconnected { reason } => format!("disconnected, reason {reason}"),
             What::CarrierOff => with_text("carrier off"),
             What::CarrierOn => "carrier on".into(),
@@ -354,8 +367,10 @@ impl Mark {
             What::AssocReply { status: REFUSED } => "association refused".into(),
             What::AssocReply { status } => format!("association refused, status {status}"),
             What::AssocTimeout => "association: no answer".into(),
+            What::AssocPutOff { ms } => format!("association put off for {ms} ms by the access point"),
             What::KeyFrame(0) => "EAPOL frame".into(),
             What::KeyFrame(n) => format!("EAPOL-Key message {n}"),
+            What::Eap { code, method, .. } => super::eap::words(code, method),
             What::KeyAdded { pairwise: true } => "pairwise key installed".into(),
             What::KeyAdded { pairwise: false } => "group key installed".into(),
             What::PortAuthorised => "port authorised".into(),
@@ -442,6 +457,7 @@ pub(super) fn is_sign(what: What) -> bool {
             | What::Deauthenticated { .. }
             | What::Unprotected { .. }
             | What::Leaves
+            | What::LeftBy
             | What::AskedToGo { .. }
             | What::AnswersRequest { .. }
             | What::ScanStart
@@ -453,7 +469,7 @@ pub(super) fn is_sign(what: What) -> bool {
 
 /// By itself no sign of a loss: what anybody can send, and what ends the link in the same moment.
 pub(super) fn is_word(what: What) -> bool {
-    matches!(what, What::Unprotected { .. } | What::Leaves | What::AnswersRequest { .. })
+    matches!(what, What::Unprotected { .. } | What::Leaves | What::LeftBy | What::AnswersRequest { .. })
 }
 
 /// What a link does not outlast.

@@ -5,12 +5,15 @@
 //! phase is what the newest mark says of the time from there on; nothing waits for a mark, and one that is missing, late or doubled moves a
 //! boundary and no more. Rejected: a search for the marks of each phase, which fails at the first one that is missing.
 
+mod addresses;
 mod asked;
 mod beside;
+mod eap;
 mod facts;
 mod flow;
 mod gather;
 mod lane;
+mod lead;
 mod machine;
 mod mark;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A handover that goes on: which phase each mark begins. Marks are taken as they come; one that does not fit leaves the phase as it is.
 
 use super::facts::Facts;
-use super::mark::{Dhcp, Mark, What, is_radio};
+use super::mark::{Mark, What, is_radio};
 use super::phase::{Group, Phase};
 use super::tile::Tiles;
 use super::why::is_effect;
@@ -229,6 +229,10 @@ impl Open {
                 self.facts.left |= self.stop.is_none() && (mark.bssid.is_none() || !self.is_of_another(mark));
                 None
             }
+            What::LeftBy if self.stop.is_none() => {
+                self.facts.left_by = mark.text.clone();
+                None
+            }
             What::CarrierOff
             | What::PortClosed
             | What::Disconnected { .. }
@@ -238,7 +242,10 @@ impl Open {
                 self.scan(mark)
             }
             What::AuthStart { .. } | What::AuthReply { .. } | What::AuthTimeout => self.authenticate(mark),
-            What::AssocStart { .. } | What::AssocReply { .. } | What::AssocTimeout => self.associate(mark),
+            What::AssocStart { .. }
+            | What::AssocReply { .. }
+            | What::AssocTimeout
+            | What::AssocPutOff { .. } => self.associate(mark),
             What::CarrierOn | What::KeyFrame(_) | What::KeyAdded { .. } | What::PortAuthorised => {
                 self.keys(mark)
             }
@@ -246,6 +253,7 @@ impl Open {
                 self.up = (self.facts.radio && self.joined && !self.ready).then(|| mark.clone());
                 None
             }
+            What::Eap { .. } => self.proves(mark),
             What::BridgePort(state) => self.bridge(mark, state),
             What::Dhcp(message) => self.dhcp(message),
             What::AddressAdded { .. } | What::RouterSolicit | What::RouterAdvert => self.address(mark),
@@ -290,7 +298,7 @@ impl Open {
         !self.facts.beacon_loss && matches!(self.facts.deauth, Some((true, reason)) if reason != 4)
     }
 
-    fn failed(&mut self, mark: &Mark) -> Option<Phase> {
+    pub(super) fn failed(&mut self, mark: &Mark) -> Option<Phase> {
         if self.phase() != Phase::Retry && self.facts.refusals.len() < 100 {
             self.facts.refusals.push(mark.words());
         }
@@ -424,6 +432,8 @@ impl Open {
                 self.to.bssid = self.to.bssid.or(mark.bssid);
                 (!self.ready && self.phase().group() != Group::Keys).then_some(Phase::KeyWait)
             }
+            // The kernel asks again by itself.
+            What::AssocPutOff { .. } => (self.phase() == Phase::Association).then_some(Phase::Association),
             _ if self.joined => None,
             _ => self.failed(mark),
         }
@@ -483,112 +493,5 @@ impl Open {
         self.stops(mark);
         (self.ready, self.link_up) = (false, None);
         Some(if state == 0 { Phase::LinkDown } else { Phase::BridgePort })
-    }
-
-    fn dhcp(&mut self, message: Dhcp) -> Option<Phase> {
-        if message.is_aside() {
-            return None;
-        }
-        if !self.ready {
-            self.facts.early_dhcp += u32::from(!message.is_answer() && self.stop.is_some());
-            return None;
-        }
-        let v4 = !message.is_v6();
-        let now = self.phase();
-        self.facts.dhcp_v4 |= v4;
-        // Beside an exchange of the other version it is a step and no more.
-        if !v4 && self.facts.dhcp_v4 {
-            return (now == Phase::Dhcp).then_some(now);
-        }
-        match (message.is_done(), now) {
-            (true, Phase::Dhcp | Phase::ClientStart | Phase::RouterWait | Phase::DuplicateCheck) => {
-                Some(Phase::Address)
-            }
-            (true, _) => None,
-            (false, Phase::Address) if !v4 && !message.is_answer() => self.gave_none(),
-            (false, Phase::Neighbour | Phase::FirstData) if message.is_answer() => None,
-            (false, _) => Some(Phase::Dhcp),
-        }
-    }
-
-    fn address(&mut self, mark: &Mark) -> Option<Phase> {
-        if !self.ready {
-            return None;
-        }
-        let now = self.phase();
-        let early =
-            matches!(now, Phase::ClientStart | Phase::RouterWait | Phase::DuplicateCheck | Phase::Address);
-        let local = mark.text.as_deref().is_some_and(|t| t.starts_with("fe80"));
-        match mark.what {
-            What::AddressAdded { v6: false, tentative } if early || now == Phase::Dhcp => {
-                Some(if tentative { Phase::DuplicateCheck } else { Phase::FirstData })
-            }
-            // Where the old address is no good, data waits for the new one.
-            What::AddressAdded { v6: true, tentative } if !early && !local && !self.facts.dhcp_v4 => {
-                let waits = matches!(now, Phase::FirstData | Phase::Neighbour);
-                if waits {
-                    self.announced();
-                }
-                waits.then_some(if tentative { Phase::DuplicateCheck } else { Phase::FirstData })
-            }
-            What::RouterAdvert if !early => {
-                self.facts.advert = Some(mark.clone());
-                None
-            }
-            _ if !early || self.facts.dhcp_v4 => None,
-            What::AddressAdded { v6: true, tentative: true } => Some(Phase::DuplicateCheck),
-            // A host has this one without asking anybody.
-            What::AddressAdded { v6: true, .. } if local => {
-                (now == Phase::DuplicateCheck).then_some(Phase::ClientStart)
-            }
-            What::AddressAdded { v6: true, .. } => Some(Phase::FirstData),
-            What::RouterSolicit => {
-                self.facts.solicited = true;
-                Some(Phase::RouterWait)
-            }
-            What::RouterAdvert => {
-                self.facts.advert = Some(mark.clone());
-                (now == Phase::RouterWait || now == Phase::ClientStart).then_some(Phase::Address)
-            }
-            _ => None,
-        }
-    }
-
-    fn duplicates(&mut self, mark: &Mark) -> Option<Phase> {
-        let now = self.phase();
-        self.facts.duplicate |= mark.what == What::Duplicate && self.ready;
-        self.facts.probed = mark.text.clone();
-        let global = mark.text.as_deref().is_some_and(|t| t.contains(':') && !t.starts_with("fe80"));
-        if self.ready && global && !self.facts.dhcp_v4 && matches!(now, Phase::FirstData | Phase::Neighbour) {
-            self.announced();
-            return Some(Phase::DuplicateCheck);
-        }
-        let fits = match now {
-            Phase::ClientStart => !self.facts.dhcp_v4,
-            Phase::Address | Phase::DuplicateCheck => true,
-            _ => false,
-        };
-        (self.ready && fits).then_some(Phase::DuplicateCheck)
-    }
-
-    fn neighbour(&mut self, mark: &Mark) -> Option<Phase> {
-        let now = self.phase();
-        match mark.what {
-            What::ArpRequest { sent: true } if !self.ready && self.stop.is_some() => {
-                self.facts.early_arp.get_or_insert(mark.at_ns);
-                None
-            }
-            What::ArpRequest { sent: true } if self.ready => {
-                matches!(now, Phase::FirstData | Phase::ClientStart | Phase::Neighbour)
-                    .then_some(Phase::Neighbour)
-            }
-            What::ArpReply { sent: false } if now == Phase::DuplicateCheck => {
-                let same = mark.text.is_some() && mark.text == self.facts.probed;
-                self.facts.duplicate |= same;
-                same.then_some(now)
-            }
-            What::ArpReply { sent: false } => (now == Phase::Neighbour).then_some(Phase::FirstData),
-            _ => None,
-        }
     }
 }

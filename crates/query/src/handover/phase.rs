@@ -73,6 +73,7 @@ phases! {
     PreAssociation "pre-association" "before association" Join "authenticated; the request to associate is prepared";
     Association "association" "association" Join "association frames go to and fro";
     KeyWait "key-wait" "4-way wait" Keys "associated; the access point has yet to send the first message of the 4-way handshake";
+    Eap "eap" "802.1X" Keys "station and authentication server prove who they are (EAP), before the 4-way handshake";
     KeyExchange "key-exchange" "4-way exchange" Keys "messages 1 to 4 of the handshake";
     KeyInstall "key-install" "4-way keys" Keys "keys are installed and the port is authorised";
     PortOpening "port-opening" "port opening" Keys "associated, and no keys are exchanged; the port is not authorised yet";

@@ -59,7 +59,12 @@ impl Open {
                 // The router's announcement, which brought the new address, was what was missing.
                 Phase::FirstData | Phase::Neighbour if unasked => s.phase = Phase::RouterWait,
                 Phase::Reaction | Phase::Retry if wired => s.phase = Phase::LinkDown,
-                Phase::KeyWait if f.first_key == 0 && s.steps.is_empty() && self.link_up.is_some() => {
+                Phase::KeyWait
+                    if then != Some(Phase::Retry)
+                        && f.first_key == 0
+                        && s.steps.is_empty()
+                        && self.link_up.is_some() =>
+                {
                     s.phase = if keys { Phase::KeyInstall } else { Phase::PortOpening };
                 }
                 _ => {}

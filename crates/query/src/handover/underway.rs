@@ -52,6 +52,8 @@ impl Early {
             What::OperState(6) => self.station = true,
             What::PortAuthorised if self.station => return Some(self.open(mark, began_ns, true)),
             What::PortAuthorised => self.port = Some(mark.clone()),
+            // A station answers, and is asked.
+            What::Eap { sent, code, .. } => self.station |= sent == matches!(code, 0 | 2),
             What::KeyFrame(_) | What::KeyAdded { .. } | What::CarrierOn => {}
             What::Received
             | What::PortClosed

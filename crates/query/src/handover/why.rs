@@ -10,6 +10,8 @@ const FULL: usize = 6;
 /// A channel that was listened on longer was listened on without probe requests.
 const PASSIVE_NS: i64 = 95_000_000;
 const MS: i64 = 1_000_000;
+/// A request for a neighbour is repeated after 1 s, and has its answer by then, also on a busy host.
+const REPEATED_NS: i64 = 2_000 * MS;
 
 /// `over`: it came to an end before the log's.
 pub(super) fn explain(spans: &mut [Span], o: &Open, over: bool) {
@@ -73,7 +75,7 @@ fn unfinished(s: &Span) -> String {
                 format!("after {words}; what would have come next is not known")
             }
         }
-        Phase::KeyWait | Phase::KeyExchange | Phase::KeyInstall => {
+        Phase::KeyWait | Phase::Eap | Phase::KeyExchange | Phase::KeyInstall => {
             "whether the handshake would have come to its end is not known".to_owned()
         }
         _ => "what would have come next is not known".to_owned(),
@@ -110,7 +112,7 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
         Phase::Reaction if long(1000) => reaction(s, o),
         Phase::Probing => probing(s, next).map(|words| words + ended_early(s, o)),
         Phase::ProbingPause => Some("the scan found no network to join: the next one waits for the supplicant's timer".into()),
-        Phase::Authentication if o.facts.algorithm == 4 => {
+        Phase::Authentication if s.begin.what == (What::AuthStart { algorithm: 4 }) => {
             Some("SAE: a commit and a confirm each way, with the elliptic curve's work in between".into())
         }
         Phase::Retry => o.facts.refusals.last().map(|_| refused(o, o.facts.refusals.len())),
@@ -118,6 +120,12 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             "message 1 came {} times and no message 3: the access point does not accept message 2, as with a wrong passphrase",
             messages(s, 1)
         )),
+        Phase::Association => put_off(s),
+        Phase::KeyWait if long(1000) => Some(match next {
+            Some(Phase::KeyExchange) => "the access point had taken this station, and began the 4-way handshake only then".into(),
+            _ => "the access point had taken this station, and sent no first message of the 4-way handshake".into(),
+        }),
+        Phase::Eap => super::eap::why(s),
         Phase::KeyExchange => repeated(s),
         Phase::KeyInstall if o.facts.first_key == 0 && o.facts.algorithm == 2 => {
             Some("no 4-way handshake: fast transition has the keys already".into())
@@ -153,21 +161,42 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
 
 /// Nothing was searched, though there was no link.
 fn reaction(s: &Span, o: &Open) -> Option<String> {
-    let (mut since, mut shut_ns) = (None, 0);
-    for m in o.marks.iter().filter(|m| (s.from_ns..=s.to_ns).contains(&m.at_ns)) {
-        match m.what {
-            What::AdminDown => since = since.or(Some(m.at_ns)),
-            What::AdminUp => shut_ns += since.take().map_or(0, |at| m.at_ns - at),
-            _ => {}
+    let spent = |begins: &dyn Fn(&Mark) -> bool, ends: &dyn Fn(&Mark) -> bool| -> i64 {
+        let (mut since, mut ns) = (None, 0);
+        for m in o.marks.iter().filter(|m| (s.from_ns..=s.to_ns).contains(&m.at_ns)) {
+            if begins(m) {
+                since = since.or(Some(m.at_ns));
+            } else if ends(m) {
+                ns += since.take().map_or(0, |at| m.at_ns - at);
+            }
         }
+        ns + since.map_or(0, |at| s.to_ns - at)
+    };
+    let other = |m: &Mark, name: &str| m.what == What::Other && m.text.as_deref() == Some(name);
+    let slept_ns = spent(&|m| other(m, "suspend"), &|m| other(m, "resume"));
+    if slept_ns > 0 {
+        return Some(format!(
+            "the radio was suspended for {} of it: this host slept",
+            milliseconds(slept_ns)
+        ));
     }
-    shut_ns += since.map_or(0, |at| s.to_ns - at);
+    let shut_ns = spent(&|m| m.what == What::AdminDown, &|m| m.what == What::AdminUp);
     if shut_ns > 0 {
         return Some(format!("the interface was shut for {} of it", milliseconds(shut_ns)));
     }
-    o.facts
-        .left
-        .then(|| "the station had left by its supplicant, which looked for no network until then".to_owned())
+    let nobody = "nobody looked for a network until then";
+    Some(match o.facts.left_by.as_deref().filter(|_| o.facts.taken.is_none() && !o.facts.left) {
+        Some(name) if name.starts_with("kworker/") => {
+            format!(
+                "the kernel itself left the access point, as when the program that had joined it ends, and {nobody}"
+            )
+        }
+        Some(name) => format!("{name} left the access point, and {nobody}"),
+        None if o.facts.left => {
+            "the station had left by its supplicant, which looked for no network until then".to_owned()
+        }
+        None => format!("{nobody}: the time is the supplicant's, which asks for scans, or it did not run"),
+    })
 }
 
 /// A supplicant does not wait for a scan without end (wpa_supplicant: 10 s).
@@ -197,6 +226,17 @@ fn scanned(s: &Span, o: &Open) -> bool {
 /// How often this message of the handshake came in one attempt.
 fn messages(s: &Span, number: u8) -> usize {
     s.steps.iter().filter(|x| x.words == format!("EAPOL-Key message {number}")).count()
+}
+
+/// The answer to the request was to come back later.
+fn put_off(s: &Span) -> Option<String> {
+    let times = s.steps.iter().filter(|x| x.words.starts_with("association put off")).count();
+    (times > 0).then(|| {
+        let again = if times == 1 { String::new() } else { format!(", {times} times") };
+        format!(
+            "the access point refused the request for now (status 30){again}, and the kernel asked again when it was told to: with protected management frames (802.11w) an access point that still has this station asks first whether it is there (SA query)"
+        )
+    })
 }
 
 /// What the access point sent more than once.
@@ -405,7 +445,9 @@ fn shut_there(s: &Span, o: &Open) -> Option<String> {
 fn unsent(s: &Span, o: &Open) -> Option<String> {
     let first = o.facts.first_sent?;
     let idle_ns = first.min(s.to_ns) - s.from_ns;
-    (o.facts.early_arp.is_none() && idle_ns >= 300 * MS && idle_ns * 10 >= s.dur_ns() * 9).then(|| {
+    // A request that was lost is repeated sooner.
+    let early = o.facts.early_arp.is_some() && s.dur_ns() <= REPEATED_NS;
+    (!early && idle_ns >= 300 * MS && idle_ns * 10 >= s.dur_ns() * 9).then(|| {
         format!(
             "nothing was sent for {}: the network was there, and nobody asked it for anything",
             milliseconds(idle_ns)
@@ -418,7 +460,7 @@ fn neighbour(s: &Span, o: &Open, answered: bool) -> Option<String> {
     // The timer of that request is over a second later, and so is what it was asked for.
     let soon = o.link_up.as_ref().is_none_or(|up| s.from_ns - up.at_ns <= 1_100 * MS);
     let lost = o.facts.early_arp.is_some() && !answered && soon;
-    if lost && asked < 2 && s.dur_ns() >= 300 * MS {
+    if lost && asked < 2 && (300 * MS..=REPEATED_NS).contains(&s.dur_ns()) {
         let early = if o.facts.radio { "the port was authorised" } else { "the carrier was back" };
         return Some(format!(
             "the first request for the neighbour was sent before {early} and lost; it is repeated after 1 s"

@@ -78,6 +78,7 @@ fn sort_of(mark: &Mark) -> Option<Sort> {
         What::Dhcp(m) => Sort::Dhcp { sent: !m.is_answer() },
         What::ArpRequest { sent: true } => Sort::Arp { sent: true },
         What::ArpReply { sent: false } => Sort::Arp { sent: false },
+        What::Eap { sent, .. } => Sort::Key { sent },
         What::KeyFrame(_) => Sort::Key { sent: mark.text.as_deref() == Some(SENT) },
         _ => return None,
     })

@@ -33,6 +33,32 @@ struct Near {
     address: String,
     /// This side's, as last seen.
     own: String,
+    /// By other interfaces of this host, with the other side's address.
+    elsewhere: Vec<(i64, Way, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Received,
+    Sent,
+}
+
+impl Near {
+    /// Of the same two ends by another interface, as where a wire is there while the radio has no network: its application missed nothing then. How many were received so.
+    fn add_elsewhere(&mut self, (begin_ns, end_ns): (i64, i64)) -> u64 {
+        let mut came = 0;
+        for (at, way, address) in std::mem::take(&mut self.elsewhere) {
+            match way {
+                _ if address != self.address => {}
+                Way::Received => {
+                    came += u64::from((begin_ns..=end_ns).contains(&at));
+                    self.received.times.push(at);
+                }
+                Way::Sent => self.sent.push((at, false)),
+            }
+        }
+        came
+    }
 }
 
 /// Of the flow with that port, or of the one that received most before the handover. `before`: what was found of the handover of this interface before it, whose gap may go on.
@@ -44,6 +70,9 @@ pub(super) fn gap(
 ) -> Result<Option<FlowGap>> {
     let own = found(store, h, port)?.map(|own| own.without_pause(before));
     let gone_on = before.filter(|g| g.first_ns.is_none_or(|at| at > h.begin_ns));
+    // One that never came again had ended, if another goes on.
+    let goes_on = own.as_ref().is_some_and(|own| own.first_ns.is_some());
+    let gone_on = gone_on.filter(|g| g.first_ns.is_some() || !goes_on);
     let longer = |g: &&FlowGap| {
         own.as_ref().is_none_or(|own| g.gap_ns().unwrap_or(i64::MAX) > own.gap_ns().unwrap_or(i64::MAX))
     };
@@ -173,6 +202,15 @@ fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Resu
             }
             near.sent.push((p.first_ns, dropped));
             taken += 1;
+        } else if !early && sport > 0 && dport > 0 && !dropped {
+            // What goes on to other hosts is none of an application here.
+            let (flow, way, address) = match (p.if_in, p.if_out) {
+                (Some(_), None) if same(p.if_in_netns) => ((proto, sport, dport), Way::Received, p.src_addr),
+                (None, Some(_)) if same(p.netns) => ((proto, dport, sport), Way::Sent, p.dst_addr),
+                _ => return,
+            };
+            flows.entry(flow).or_default().elsewhere.push((p.first_ns, way, address.unwrap_or_default()));
+            taken += 1;
         }
     })?;
     let stop_ns = h.stop.as_ref().map_or(h.begin_ns, |m| m.at_ns);
@@ -182,9 +220,9 @@ fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Resu
         // Its program may have paused.
         .filter(|(.., near)| near.received.before(stop_ns) > 2)
         .max_by_key(|(n, flow, near)| (*n, near.received.before(stop_ns), *flow));
-    let Some((_, (proto, sport, dport), Near { mut received, sent, mut asked, address, own })) = most else {
-        return Ok(None);
-    };
+    let Some((_, (proto, sport, dport), mut near)) = most else { return Ok(None) };
+    let elsewhere = near.add_elsewhere((h.begin_ns, h.end_ns));
+    let Near { mut received, sent, mut asked, address, own, .. } = near;
     received.sort();
     let words = format!("{} from {address} port {sport} to port {dport}", crate::app::protocol(proto));
     asked.times.extend(sent.iter().map(|(at, _)| *at));
@@ -194,6 +232,7 @@ fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Resu
     asked.sort();
     let mut gap = received.gap((h.begin_ns, h.end_ns), words);
     if let Some(g) = &mut gap {
+        g.elsewhere = elsewhere;
         g.pauses(&received.times, &asked.times, stop_ns);
         let end_ns = g.first_ns.unwrap_or(*range.end());
         g.sends_known = failed.is_some();
@@ -211,4 +250,28 @@ fn within(store: &Store, h: &Handover, port: Option<i32>, until_ns: i64) -> Resu
             (within().count() as u64, within().filter(|(_, dropped)| *dropped).count() as u64);
     }
     Ok(gap.map(|g| ((proto, sport, dport), g)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    /// As recorded of a wire that was there while the radio had no network, of a flow of 200 ms: it went by the wire from 1.4 to 3.4 s.
+    #[test]
+    fn what_came_by_another_interface_is_not_missing() {
+        let near = |address: &str| {
+            let mut near = Near { address: "10.9.0.2".into(), ..Near::default() };
+            near.received.times = (-40..=0).chain(17..40).map(|i| i * 200 * MS).collect();
+            near.elsewhere = (7..17).map(|i| (i * 200 * MS, Way::Received, address.to_owned())).collect();
+            let elsewhere = near.add_elsewhere((0, 3_400 * MS));
+            near.received.sort();
+            let gap = near.received.gap((0, 3_400 * MS), "UDP".into()).expect("it has one");
+            (elsewhere, gap.gap_ns().map(|ns| ns / MS))
+        };
+        assert_eq!(near("10.9.0.2"), (10, Some(1_400)));
+        // Of another host.
+        assert_eq!(near("10.9.0.3"), (0, Some(3_400)));
+    }
 }

@@ -2,11 +2,12 @@
 
 use super::{Feed, Place, rows};
 use crate::error::Result;
+use crate::handover::eap;
 use crate::handover::mark::{Dhcp, Mark, REFUSED, Source, What};
 use crate::store::Store;
 use kpat_model::link_address::{parse, text};
 use kpat_model::{Exchanged, LinkWhat, WifiWhat};
-use kpat_store::tables::{ExchangeRow, LinkEventRow, WifiEventRow};
+use kpat_store::tables::{ExchangeRow, LinkEventRow, ProcessRow, WifiEventRow};
 use kpat_store::{Row, TableFile};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -73,6 +74,13 @@ pub(super) fn feeds(store: &Store) -> Result<Vec<Box<dyn Feed + '_>>> {
         let mut radio = Radio::default();
         // Events that are the radio's alone may come before any of its interfaces': a scan is often the first.
         table.each((0..table.groups()).collect(), |row: WifiEventRow| radio.learn(&row))?;
+        let processes = store.table::<ProcessRow>()?;
+        processes.each((0..processes.groups()).collect(), |row: ProcessRow| {
+            if let Some(name) = radio.names.get_mut(&row.pid) {
+                *name = row.comm;
+            }
+        })?;
+        radio.names.retain(|_, name| !name.is_empty());
         out.push(rows(table, move |row, number, out| radio.mark(row, number, out)));
     }
     if let Some(table) = table::<LinkEventRow>(store)? {
@@ -109,11 +117,18 @@ struct Radio {
     states: HashMap<(String, String), i64>,
     /// Threads that joined access points, of each radio.
     joins: HashSet<(String, i32)>,
+    /// What threads are called that leave access points.
+    names: HashMap<i32, String>,
 }
 
 impl Radio {
     fn learn(&mut self, row: &WifiEventRow) {
         let Some(radio) = row.wiphy.as_ref().filter(|r| !r.is_empty()) else { return };
+        if let (Some(WifiWhat::DeauthStart | WifiWhat::DisassocStart), Some(pid)) =
+            (WifiWhat::from_number(row.event), row.pid)
+        {
+            self.names.entry(pid).or_default();
+        }
         // A supplicant that is known only later was the same before.
         if let (Some(WifiWhat::AuthStart | WifiWhat::AssocStart), Some(pid)) =
             (WifiWhat::from_number(row.event), row.pid)
@@ -137,6 +152,9 @@ impl Radio {
         if let What::AskedToGo { .. } = what {
             mark.text = (row.c != 0).then(|| format!("to {}", text(address_of(row.c))).into());
         }
+        if what == What::LeftBy {
+            mark.text = self.name(row).map(Box::from);
+        }
         if what == What::Other {
             mark.text = WifiWhat::from_number(row.event).map(|w| w.name().into());
         }
@@ -147,6 +165,11 @@ impl Radio {
                 out.extend(all.iter().map(|p| (*p, mark.clone())));
             }
         }
+    }
+
+    /// Who did it.
+    fn name(&self, row: &WifiEventRow) -> Option<&str> {
+        self.names.get(&row.pid?).map(String::as_str)
     }
 
     /// The kernel's event of an answer has no status. But mac80211 (net/mac80211/mlme.c, ieee80211_rx_mgmt_assoc_resp) changes its station before that:
@@ -182,6 +205,8 @@ impl Radio {
             WifiWhat::AssocStart => What::AssocStart { again: row.c != 0 },
             WifiWhat::AssocFrame if row.c >= 0 => What::AssocReply { status: row.c },
             WifiWhat::AssocFrame => What::AssocReply { status: self.associated(row, radio) },
+            // In units of 1.024 ms.
+            WifiWhat::AssocPutOff => What::AssocPutOff { ms: row.a * 128 / 125 },
             WifiWhat::AssocTimeout => What::AssocTimeout,
             WifiWhat::StationState if row.b == 4 => What::PortAuthorised,
             WifiWhat::StationState if row.a == 4 => What::PortClosed,
@@ -208,6 +233,8 @@ impl Radio {
             {
                 What::Leaves
             }
+            // Of who is known by name.
+            WifiWhat::DeauthStart | WifiWhat::DisassocStart if self.name(row).is_some() => What::LeftBy,
             WifiWhat::ScanAbort
             | WifiWhat::StationChange
             | WifiWhat::DeauthStart
@@ -264,6 +291,8 @@ pub(in crate::handover) fn message_of(protocol: Exchanged, message: i32) -> Stri
             n => format!("ICMPv6 {n}"),
         },
         Exchanged::Eapol if (1..=4).contains(&message) => format!("EAPOL-Key message {message}"),
+        Exchanged::Eapol if i64::from(message) == eap::PACKET => "EAP message".to_owned(),
+        Exchanged::Eapol if i64::from(message) == eap::START => eap::words(0, 0),
         Exchanged::Eapol => "EAPOL frame".to_owned(),
     }
 }
@@ -303,6 +332,9 @@ fn exchanged(row: &ExchangeRow) -> Option<(What, Option<&str>)> {
         Exchanged::Eapol if (0..=4).contains(&message) => {
             let way = if sent { crate::handover::open::SENT } else { "received" };
             (What::KeyFrame(message), Some(way))
+        }
+        Exchanged::Eapol if matches!(message, eap::PACKET | eap::START) => {
+            (eap::what(message, row.id, sent), None)
         }
         Exchanged::Eapol => return None,
     })
@@ -393,6 +425,12 @@ mod tests {
         radio.learn(&row(WifiWhat::AuthStart, 700));
         assert_eq!(radio.what(&row(WifiWhat::DeauthStart, 700), "phy2"), Some(What::Leaves));
         assert_eq!(radio.what(&row(WifiWhat::DeauthStart, 801), "phy2"), Some(What::Other));
+        // As recorded of a supplicant that was killed: the kernel leaves for it.
+        radio.names.insert(10, "kworker/0:1".into());
+        let mut out = Vec::new();
+        radio.learn(&WifiEventRow { netns: Some(7), ifindex: Some(4), ..row(WifiWhat::ScanStart, 700) });
+        radio.mark(&row(WifiWhat::DeauthStart, 10), 0, &mut out);
+        assert_eq!((out[0].1.what, out[0].1.words()), (What::LeftBy, "left by kworker/0:1".to_owned()));
     }
 
     /// Both as recorded of one station, 7.2: hostapd refused the first request with status 55 (invalid FTE), and accepted the second.
