@@ -491,9 +491,9 @@ fn clients_table<'a>(p: &Profile, clients: impl Iterator<Item = &'a Taken> + Clo
 fn handed_for_none(processes: &[&OfProcess]) -> Vec<String> {
     let mut told: Vec<_> = processes.iter().filter(|x| x.handed_for_none_ns > 1_000_000).collect();
     told.sort_by_key(|x| -x.handed_for_none_ns);
-    few(told.into_iter().map(|x| {
-        format!("{} {}: {} s", called(x), ProcessNumber::from(x.number), s(x.handed_for_none_ns))
-    }))
+    few(told
+        .into_iter()
+        .map(|x| format!("{} {}: {} s", called(x), ProcessNumber::from(x.number), s(x.handed_for_none_ns))))
 }
 
 fn named(p: &Profile, number: i32) -> String {
