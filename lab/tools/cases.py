@@ -64,7 +64,7 @@ MADE = {
     "sae-again": ([("roam", "chosen", 1, 2), ("roam", "chosen", 2, 1), ("roam", "chosen", 1, 2), ("roam", "chosen", 2, 1)], ["[association put off for", "status 53 (PMKID not valid)"]),
     "eap-again": ([("roam", "chosen", 1, 2), ("roam", "chosen", 2, 1), ("roam", "chosen", 1, 2)], ["802.1X with PWD, 4 requests"]),
     "no-handshake": ([("roam-failed", "chosen", 1, 1)], ["sent no first message of the 4-way handshake"]),
-    "lease-refused": ([("roam", "chosen", 1, 2)], ["the old lease was asked for first"]),
+    "lease-refused": ([(ANY, "left", 1, ANY)], ["the old lease was asked for first"]),
     "to-and-fro": ([("roam", "signal-low", 1, 2), ("roam", "signal-low", 2, 1)], []),
     "kept": ([], []),
     "saves-power": ([("roam", "chosen", 1, 2)], []),
