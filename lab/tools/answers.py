@@ -70,12 +70,12 @@ def air(path: Path, station: str, offset: int) -> Witness:
         sent, kind = sender == station, int(kind, 0) if kind else -1
         name = {(11, True): "authentication request", (11, False): "authentication accepted", (0, True): "association request", (2, True): "association request",
                 (1, False): "association accepted", (3, False): "association accepted"}.get((kind, sent), "")
-        # SAE's tokens and elements by hash (76, 126) are no refusal. The kernel's event of a refused association has no status.
+        # SAE's tokens and elements by hash (76, 126) are no refusal.
         refused = bool(status) and int(status, 0) not in (0, 76, 126)
         if name == "authentication accepted" and refused:
             name = f"authentication answered, status {int(status, 0)}"
         if name == "association accepted" and refused:
-            name = "association refused"
+            name = f"association refused, status {int(status, 0)}"
         if message:
             name = f"EAPOL-Key message {message}"
         if name:
