@@ -135,12 +135,18 @@ int associated(u64 *ctx)
 {
 	struct cfg80211_rx_assoc_resp_data___frame *data = (void *)ctx[1];
 	struct cfg80211_rx_assoc_resp___frame *older = (void *)ctx[1];
+	u64 frame, len;
 
 	if (association_answered == NO_POINT)
 		return 0;
-	if (bpf_core_type_exists(struct cfg80211_rx_assoc_resp_data___frame))
-		return management((struct net_device *)ctx[0], (const u8 *)kread_ptr(data, buf), kread(data, len), association_answered);
-	return management((struct net_device *)ctx[0], (const u8 *)kread_ptr(older, buf), kread(older, len), association_answered);
+	if (bpf_core_type_exists(struct cfg80211_rx_assoc_resp_data___frame)) {
+		frame = kread_ptr(data, buf);
+		len = kread(data, len);
+	} else {
+		frame = kread_ptr(older, buf);
+		len = kread(older, len);
+	}
+	return management((struct net_device *)ctx[0], (const u8 *)frame, len, association_answered);
 }
 
 /* (wdev, ap_addr, timeout): it is to be asked for again after so many TU */
