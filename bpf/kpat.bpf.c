@@ -6,6 +6,7 @@
  */
 #include "entries.bpf.h"
 #include "points.bpf.h"
+#include "application.h"
 #include "samples.h"
 #include "work.h"
 #include "hook.h"

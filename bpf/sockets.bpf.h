@@ -11,6 +11,7 @@
 #define KPAT_SOCKETS_H
 
 #include "tasks.bpf.h"
+#include "application.h"
 #include "subflows.bpf.h"
 #include "whose.bpf.h"
 

@@ -4,6 +4,7 @@
 #define KPAT_WRITER_H
 
 #include "tasks.bpf.h"
+#include "application.h"
 
 __noinline int tell_gap(void)
 {

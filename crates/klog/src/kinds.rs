@@ -5,6 +5,7 @@ mod cards;
 mod guest;
 mod program;
 mod samples;
+mod threads;
 mod wifi;
 
 use crate::columns::{Column, Row, Type};
@@ -282,7 +283,7 @@ pub static KINDS: [Kind; 34] = [
         33,
         "thread-time",
         columns!["until" Time, "since" Time, "socket" Integer, "thread" Integer, "ran" Duration, "waited" Duration, "slept" Integer],
-        Coding::Application(thread_time),
+        Coding::Application(threads::thread_time),
     ),
 ];
 
@@ -544,37 +545,6 @@ fn gap(row: &Row<'_>) -> Option<AppRecord> {
     let [until, since, lost, ..] = row.numbers;
     let (since, until) = (BootNs(since as i64), BootNs(until as i64));
     Some(AppRecord::Gap(Gap { since, until, lost: narrow(lost)? }))
-}
-
-impl InColumns for ThreadTime {
-    const PLACE: usize = 33;
-
-    fn row(&self) -> Row<'_> {
-        let (until, since) = (self.until.0 as u64, self.since.0 as u64);
-        let numbers = [
-            until,
-            since,
-            self.sock.into(),
-            self.thread.into(),
-            self.ran_ns,
-            self.waited_ns,
-            self.slept.into(),
-        ];
-        Row::new(numbers, [])
-    }
-}
-
-fn thread_time(row: &Row<'_>) -> Option<AppRecord> {
-    let [until, since, sock, thread, ran_ns, waited_ns, slept, ..] = row.numbers;
-    Some(AppRecord::ThreadTime(ThreadTime {
-        since: BootNs(since as i64),
-        until: BootNs(until as i64),
-        sock: narrow(sock)?,
-        thread: narrow(thread)?,
-        ran_ns,
-        waited_ns,
-        slept: narrow(slept)?,
-    }))
 }
 
 #[inline(always)]
