@@ -20,10 +20,10 @@ function Bar({ of }: { of: Reasons }): JSX.Element {
 }
 
 /** What the threads of a stage's program did. */
-function threads(s: WhyStage): string {
-  if (s.ran === null || s.waited === null || s.slept === null) return "";
-  const did = ([["ran", s.ran], ["waited for a CPU", s.waited], ["slept", s.slept]] as const).filter(([, ns]) => ns > 0);
-  return `; its threads ${did.map(([what, ns]) => `${what} ${span(ns)}`).join(", ")}`;
+function Threads({ of }: { of: WhyStage }): JSX.Element | null {
+  if (of.ran === null || of.waited === null || of.slept === null) return null;
+  const did = ([["ran", of.ran], ["waited for a CPU", of.waited], ["slept", of.slept]] as const).filter(([, ns]) => ns > 0);
+  return <div class="muted">its threads {did.map(([what, ns]) => `${what} ${span(ns)}`).join(", ")}</div>;
 }
 
 /** A socket of this device or of another one. */
@@ -60,7 +60,7 @@ export function WhySlow({ data, stream }: { data: SocketWhy; stream: boolean }):
                 <td class="right">{span(s.ns)}</td>
                 <td class="right">{share(s.share)}</td>
                 <td class="right">{s.low === s.high ? "" : `${span(s.low)} – ${span(s.high)}`}</td>
-                <td>{s.meaning}{threads(s)}</td>
+                <td>{s.meaning}<Threads of={s} /></td>
                 <td class="muted">{s.evidence}</td>
               </tr>
             ))}
