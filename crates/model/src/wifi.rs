@@ -95,6 +95,12 @@ code_type! {
     }
 }
 
+impl Exchanged {
+    /// Messages of EAPOL that are no keys.
+    pub const EAP: u8 = 7;
+    pub const EAPOL_START: u8 = 8;
+}
+
 /// Something that a radio, its interface or a station of it did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WifiEvent {

@@ -106,13 +106,13 @@ fn eapol(b: &[u8]) -> Option<Parts> {
             let method = b.get(8).filter(|_| code <= 2).copied().map_or(0, u64::from);
             return Some((
                 Exchanged::Eapol,
-                7,
+                Exchanged::EAP,
                 code << 16 | identifier << 8 | method,
                 Vec::new(),
                 Vec::new(),
             ));
         }
-        START => return Some((Exchanged::Eapol, 8, 0, Vec::new(), Vec::new())),
+        START => return Some((Exchanged::Eapol, Exchanged::EAPOL_START, 0, Vec::new(), Vec::new())),
         _ => return Some((Exchanged::Eapol, 0, 0, Vec::new(), Vec::new())),
     }
     const MIC: u16 = 0x0100;

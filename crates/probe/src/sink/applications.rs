@@ -117,14 +117,15 @@ fn crossing(r: &wire::Crossing, latest: i64) -> Option<model::CrossingRecord> {
 }
 
 fn thread_time(r: &wire::ThreadTime) -> model::ThreadTime {
+    // The kernel's counts are as of its last look at the thread: they may have risen by more than has passed.
+    let passed = r.ts.saturating_sub(r.since);
     model::ThreadTime {
         since: BootNs(r.since as i64),
         until: BootNs(r.ts as i64),
         sock: r.sock,
         thread: r.thread,
-        // Which of both is older differs: what ran is as of the last tick.
-        ran_ns: r.ran.min(r.ts.saturating_sub(r.since)),
-        waited_ns: r.waited.min(r.ts.saturating_sub(r.since)),
+        ran_ns: r.ran.min(passed),
+        waited_ns: r.waited.min(passed),
         slept: r.slept,
     }
 }

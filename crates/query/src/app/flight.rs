@@ -23,9 +23,9 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// Segments leave; those that had before are left out. `mss`: of a full one.
-    pub fn leaves(&mut self, e: &AppEventRow, mss: i64) {
-        let Some(from) = e.offset.filter(|from| from + e.size_bytes > self.end) else { return };
+    /// Segments leave. False: they had before, and are left out. `mss`: of a full one.
+    pub fn leaves(&mut self, e: &AppEventRow, mss: i64) -> bool {
+        let Some(from) = e.offset.filter(|from| from + e.size_bytes > self.end) else { return false };
         let (end, segments) = (from + e.size_bytes, i64::from(e.segments.max(1)));
         self.end = end;
         if e.size_bytes < segments * mss {
@@ -33,6 +33,7 @@ impl Flight {
         }
         self.segments += segments;
         self.left.push_back(Left { from, end, segments });
+        true
     }
 
     /// All up to this byte is. True: and so is what Nagle's rule waited for.

@@ -311,10 +311,8 @@ impl Sender {
                 if what == ToDevice {
                     self.departs(e);
                 }
-                let behind = self.left.unwrap_or(0);
-                if e.offset.is_some_and(|from| from + e.size_bytes > behind) {
+                if self.flight.leaves(e, self.state.as_ref().map_or(0, |s| s.mss)) {
                     self.kept.leaves(e.at_ns, &mut done);
-                    self.flight.leaves(e, self.state.as_ref().map_or(0, |s| s.mss));
                 }
                 further(&mut self.left);
                 let mut top = self.left_at.get(&what).copied();
@@ -480,21 +478,25 @@ mod tests {
         assert_eq!(held(8000, 9 * MS), Some((MS, Held::Pacing)));
     }
 
-    /// Of a stream of 90,000 bytes in segments of 1000, so many have left since all before was acknowledged, and the last leaves again after so long.
-    fn sends(cwnd: i64, snd_wnd: i64, segments: i64, came: Option<i64>) -> Option<Held> {
-        const MS: i64 = 1_000_000;
-        let state = TcpStateRow {
-            at_ns: MS,
-            crossing: Crossing::ToDevice as i32,
+    /// Of a connection that sends, with room in both windows.
+    fn sending() -> TcpStateRow {
+        TcpStateRow {
             state: 1,
             busy: 1,
             mss: 1000,
             pacing: Some(0),
-            snd_cwnd: cwnd,
-            snd_wnd,
-            write_seq: 90_000,
+            snd_cwnd: 10,
+            snd_wnd: 60_000,
             ..TcpStateRow::default()
-        };
+        }
+    }
+
+    /// Of a stream of 90,000 bytes in segments of 1000, so many have left since all before was acknowledged, and the last leaves again after so long.
+    fn sends(cwnd: i64, snd_wnd: i64, segments: i64, came: Option<i64>) -> Option<Held> {
+        const MS: i64 = 1_000_000;
+        let crossing = Crossing::ToDevice as i32;
+        let state =
+            TcpStateRow { at_ns: MS, crossing, snd_cwnd: cwnd, snd_wnd, write_seq: 90_000, ..sending() };
         let mut s = Sender { start: Some(0), given: Some(90_000), acked: Some(0), ..Sender::default() };
         let event = |at_ns, from, size_bytes| AppEventRow {
             at_ns,
@@ -521,17 +523,8 @@ mod tests {
     fn small_segments_fill_the_congestion_window() {
         const MS: i64 = 1_000_000;
         let held = |snd_cwnd: i64| {
-            let state = TcpStateRow {
-                crossing: Crossing::ToDevice as i32,
-                state: 1,
-                busy: 1,
-                mss: 1000,
-                pacing: Some(0),
-                snd_cwnd,
-                snd_wnd: 60_000,
-                write_seq: 90_000,
-                ..TcpStateRow::default()
-            };
+            let crossing = Crossing::ToDevice as i32;
+            let state = TcpStateRow { crossing, snd_cwnd, write_seq: 90_000, ..sending() };
             let mut s = Sender { start: Some(0), given: Some(90_000), ..Sender::default() };
             s.state(&state, None);
             // Nine of 100 bytes; after 8 ms a timer sends one more.
@@ -548,17 +541,7 @@ mod tests {
     /// A head of so many bytes that waits for more, its body 40 ms later; both leave then.
     fn corked(more: Option<i32>, head: i64, call_over: bool) -> Option<(i64, Held)> {
         const MS: i64 = 1_000_000;
-        let state = TcpStateRow {
-            crossing: Crossing::Send as i32,
-            state: 1,
-            busy: 1,
-            mss: 1000,
-            pacing: Some(0),
-            snd_cwnd: 10,
-            snd_wnd: 60_000,
-            more,
-            ..TcpStateRow::default()
-        };
+        let state = TcpStateRow { crossing: Crossing::Send as i32, more, ..sending() };
         let mut s = Sender { start: Some(0), ..Sender::default() };
         let event = |at_ns, what: Crossing, from, size_bytes| AppEventRow {
             at_ns,

@@ -4,6 +4,7 @@
 use super::mark::{Mark, What};
 use super::open::Open;
 use super::phase::{Phase, Span};
+use kpat_model::Exchanged;
 
 const MS: i64 = 1_000_000;
 
@@ -100,8 +101,8 @@ pub(super) fn what(message: i64, id: i64, sent: bool) -> What {
 }
 
 /// EAPOL's messages that are no keys, as recorded.
-pub(super) const PACKET: i64 = 7;
-pub(super) const START: i64 = 8;
+pub(super) const PACKET: i64 = Exchanged::EAP as i64;
+pub(super) const START: i64 = Exchanged::EAPOL_START as i64;
 
 #[cfg(test)]
 mod tests {

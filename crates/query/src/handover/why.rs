@@ -234,7 +234,7 @@ fn put_off(s: &Span) -> Option<String> {
     (times > 0).then(|| {
         let again = if times == 1 { String::new() } else { format!(", {times} times") };
         format!(
-            "the access point refused the request for now (status 30){again}, and the kernel asked again when it was told to: with protected management frames (802.11w) an access point that still has this station asks first whether it is there (SA query)"
+            "the access point refused the request for now (status 30){again}, and the kernel asked again after the time that it was given: with protected management frames (802.11w) an access point that still has this station asks first whether it is there (SA query)"
         )
     })
 }

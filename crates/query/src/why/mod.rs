@@ -496,10 +496,11 @@ pub fn why(
     let bound_ns = elsewhere.as_ref().map_or(0, |e| e.clock.bound_ns);
     let asked = asked.filter(|_| sender.socket_id == socket.socket_id);
     let asked = asked.map(|offset| gathered.writes.partition_point(|w| w.last() < offset));
-    gathered.threads[0] = threads::of_socket(hosts[at].store, sender.socket_id, |ns| ns)?;
-    if let Some((end, clock)) = &far {
-        gathered.threads[1] =
-            threads::of_socket(hosts[end.host].store, end.socket.socket_id, |ns| clock.first(ns))?;
+    let ends = [Some(sender.socket_id), peer.as_ref().map(|p| p.socket_id)];
+    gathered.threads = threads::of_sockets(hosts[at].store, ends, |ns| ns)?;
+    if let Some(e) = &elsewhere {
+        let [_, there] = threads::of_sockets(e.store, [None, Some(e.socket)], |ns| e.clock.first(ns))?;
+        gathered.threads[1] = there;
     }
     let mut why = sums::sums(&sender, peer.as_ref(), &gathered, bound_ns, asked);
     if let Some((line, packet)) = why.asked.as_mut().zip(packet) {
@@ -554,10 +555,8 @@ fn of_datagrams(
     for (line, packet) in found.lines.iter_mut().zip(&found.last) {
         stays.cut(line, *packet);
     }
-    found.gathered.threads[0] = threads::of_socket(store, socket.socket_id, |ns| ns)?;
-    if let Some(peer) = &found.peer {
-        found.gathered.threads[1] = threads::of_socket(store, peer.socket_id, |ns| ns)?;
-    }
+    let ends = [Some(socket.socket_id), found.peer.as_ref().map(|p| p.socket_id)];
+    found.gathered.threads = threads::of_sockets(store, ends, |ns| ns)?;
     let asked = packet.map(|p| p.packet.packet_id);
     let place = asked.and_then(|id| found.packets.iter().position(|of| of.contains(&id)));
     let line = |n: usize| found.lines[n].clone();

@@ -43,9 +43,6 @@ pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bo
     };
     // Who owes one an answer does not wait for another's next question, and who has one answer may wait for another.
     let mut add = |stage: Stage, a: i64, b: i64| {
-        if g.open == Default::default() {
-            return add_all(stage, a, b);
-        }
         for (awaits, a, b) in owed::parts(&g.open.awaited, a, b) {
             for (owes, a, b) in owed::parts(&g.open.owed, a, b) {
                 let stage = match stage {

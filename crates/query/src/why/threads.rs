@@ -30,16 +30,20 @@ pub(super) type Pieces = Vec<(i64, i64, f64)>;
 /// Stages of which one end's program is the cause, and whose pieces are kept.
 pub(super) const PROGRAMS: [Stage; 2] = [Stage::Application, Stage::PeerApplication];
 
-/// What is known of a socket's threads, in order of time. `here`: this log's clock of another's.
-pub(super) fn of_socket(store: &Store, socket: i64, here: impl Fn(i64) -> i64) -> Result<Vec<ThreadTimeRow>> {
-    let mut out = Vec::new();
+/// What is known of the threads of these sockets of one log, in order of time. `here`: this log's clock of another's.
+pub(super) fn of_sockets(
+    store: &Store,
+    sockets: [Option<i64>; 2],
+    here: impl Fn(i64) -> i64,
+) -> Result<[Vec<ThreadTimeRow>; 2]> {
+    let mut out: [Vec<ThreadTimeRow>; 2] = Default::default();
     let table = store.table::<ThreadTimeRow>()?;
     table.each((0..table.groups()).collect(), |r: ThreadTimeRow| {
-        if r.socket_id == socket {
-            out.push(ThreadTimeRow { from_ns: here(r.from_ns), to_ns: here(r.to_ns), ..r });
+        if let Some(end) = sockets.iter().position(|s| *s == Some(r.socket_id)) {
+            out[end].push(ThreadTimeRow { from_ns: here(r.from_ns), to_ns: here(r.to_ns), ..r });
         }
     })?;
-    out.sort_by_key(|r| r.from_ns);
+    out.iter_mut().for_each(|rows| rows.sort_by_key(|r| r.from_ns));
     Ok(out)
 }
 
