@@ -138,6 +138,19 @@ struct {
 	__type(value, struct ident_set);
 } idents SEC(".maps");
 
+/* By the header buffer of a tunnel's packet that waits in a queue: the slot of what is in it. */
+struct inside {
+	u64 head; /* 0: none */
+	struct ident_entry slot;
+};
+#define INSIDES 4096
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INSIDES);
+	__type(key, u32);
+	__type(value, struct inside);
+} insides SEC(".maps");
+
 /* Headers of received 802.11 frames that are not packets of the log yet, by the address of the buffer. */
 struct air_entry {
 	u64 head;

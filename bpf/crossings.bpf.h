@@ -225,6 +225,20 @@ static __always_inline void readable(struct sock_entry *e, struct sock *sk, u32 
 	}
 }
 
+/*
+ * It was taken before its socket could tell of it, by a reader on another CPU: what came last from a device here is it, unless the stack had a list of packets at hand,
+ * or it came otherwise. Its size and its ports have to agree (crates/integrate/src/application/early.rs, crates/query/src/carried). No segments: it was not seen itself.
+ */
+static __always_inline u32 taken_already(struct sock_entry *e)
+{
+	struct newest *n = newest_here();
+	u32 tag = (u32)n->low >> 6;
+
+	if (n->low && CROSSING_MODE(KP_X_FROM_DEVICE))
+		cross(KP_X_FROM_DEVICE, e->cookie, n->ts, 0, tag);
+	return tag;
+}
+
 /* Somebody is woken: the newest datagram in the queue is what there is to read. */
 static __always_inline void data_ready(struct sock *sk)
 {
@@ -242,13 +256,14 @@ static __always_inline void data_ready(struct sock *sk)
 	if (!e->tcp) {
 		u64 skb = sk_read_ptr(sk, sk_receive_queue.prev), came;
 
-		/* A reader on another CPU may have taken it already: one more is logged, of which nothing is known. */
 		if (kernel_address(skb) && sk_read(sk, sk_receive_queue.qlen)) {
 			len = kread((struct sk_buff *)(skb), len);
 			seq = (u32)skb >> 6;
 			came = CROSSING_MODE(KP_X_FROM_DEVICE) ? arrived((struct sk_buff *)skb, kread_ptr((struct sk_buff *)(skb), head)) : 0;
 			if (came)
 				cross(KP_X_FROM_DEVICE, e->cookie, came, packed(len, 1), seq);
+		} else {
+			seq = taken_already(e);
 		}
 	}
 	readable(e, sk, len, seq);

@@ -19,6 +19,7 @@
 #include "rewritten.bpf.h"
 #include "stale.bpf.h"
 #include "stamps.bpf.h"
+#include "turns.bpf.h"
 
 static __always_inline struct packet_bucket *bucket_of(u64 head)
 {

@@ -24,7 +24,7 @@ enum kp_crossing_kind {
 /*
  * One crossing, 24 bytes: the paper's size, with sequence number. `what`: crossing in bits 0-3, context in 4-6. Of the
  * time 48 bits are here, user space knows the rest. `size`: bytes of application data; where a packet crosses, its data in
- * the low 20 bits and its segments above. `seq`: first byte in the stream, or which packet (the low bits of its address).
+ * the low 20 bits and its segments above (none at from-device: see taken_already()). `seq`: first byte in the stream, or which packet (the low bits of its address).
  */
 struct kp_crossing {
 	u8 kind;

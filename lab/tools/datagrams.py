@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Datagrams that say in their IP header which one they are, and when each call that sends or receives one was made.
 
-    datagrams.py recv ADDR PORT COUNT BUFFER [PAUSE_US]    ends when COUNT came or nothing came for a second; says "listening" before
+    datagrams.py recv ADDR PORT COUNT BUFFER [PAUSE_US [SPINS]]    ends when COUNT came or nothing came for a second; says "listening" before
     datagrams.py send ADDR PORT COUNT PACE_US SEED [THREADS]
 
 All are of one size, but some. Number N has TTL 2 + N % 250. Each prints one line of JSON: for each number the moments (boot clock) before
 and after its call, and the call's bytes. BUFFER: of the receiving socket, so that it can be too small; PAUSE_US: after each read.
+SPINS: 1: it asks all the time, and takes all of a datagram.
 """
 import json
 import random
@@ -22,7 +23,17 @@ def now() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-def recv(addr: str, port: int, count: int, buffer: int, pause_us: int = 0) -> dict[int, list[int]]:
+def spin(s: socket.socket, until: int) -> bytes:
+    s.setblocking(False)
+    while now() < until:
+        try:
+            return s.recv(2000)
+        except BlockingIOError:
+            pass
+    raise TimeoutError
+
+
+def recv(addr: str, port: int, count: int, buffer: int, pause_us: int = 0, spins: int = 0) -> dict[int, list[int]]:
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     s.bind((addr, port))
@@ -34,7 +45,7 @@ def recv(addr: str, port: int, count: int, buffer: int, pause_us: int = 0) -> di
             s.settimeout(30)
         before = now()
         try:
-            data = s.recv(100)  # less than there is
+            data = s.recv(100) if not spins else spin(s, before + (1 if calls else 30) * 10**9)  # 100: less than there is
         except TimeoutError:
             break
         after = now()

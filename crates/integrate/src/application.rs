@@ -1,10 +1,12 @@
 //! The application records of a log into tables: crossings with their place in the stream, sockets, TCP's state. One pass
 //! in order of time; memory is the sockets.
 
+mod early;
 mod subflows;
 mod taken;
 
 use crate::error::Result;
+use early::Early;
 use kpat_klog::Log;
 use kpat_model::hash::Map;
 use kpat_model::*;
@@ -53,6 +55,8 @@ struct Socket {
     received: Stream,
     /// Calls that gave bytes to the transport and are not over.
     under_way: Vec<Write>,
+    /// Without a stream: what was read before it was told of.
+    early: Early,
     /// TCP's sequence number behind the last byte that was seen to leave.
     left_to: Option<u32>,
     /// What of it calls took.
@@ -99,14 +103,21 @@ impl Socket {
     fn cross(&mut self, r: &CrossingRecord, cpu: u16, rows: &mut Vec<AppEventRow>) {
         // Those that waited come first.
         self.catch_up(rows);
+        self.pass(r, cpu, rows);
+    }
+
+    fn pass(&mut self, r: &CrossingRecord, cpu: u16, rows: &mut Vec<AppEventRow>) {
         let row = event(self, r, cpu);
-        taken::pass(self, r, row, rows);
+        if is_sent(r.what) || [TCP, MPTCP].contains(&self.row.proto) {
+            taken::pass(self, r, row, rows);
+        } else {
+            self.early.pass(row, rows);
+        }
     }
 
     fn catch_up(&mut self, rows: &mut Vec<AppEventRow>) {
         for (cpu, r) in std::mem::take(&mut self.undescribed) {
-            let row = event(self, &r, cpu);
-            taken::pass(self, &r, row, rows);
+            self.pass(&r, cpu, rows);
         }
     }
 }
@@ -186,6 +197,7 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
         for w in std::mem::take(&mut s.under_way) {
             rows.extend(taken::at_the_end(s, w));
         }
+        s.early.over(&mut rows);
         for row in rows.drain(..) {
             events.push(&row)?;
         }

@@ -6,7 +6,7 @@
 
 use crate::carried::{
     AskedOf, BytesOfCall, Place, SegmentOf, bytes_of_stream, ends_at_socket, first_byte, is_for_many,
-    is_reassembled, nearest,
+    is_reassembled, nearest, payload_of,
 };
 use crate::codes::call_flag;
 use crate::error::{Error, Result};
@@ -137,6 +137,9 @@ struct Life {
     proto: i64,
     /// It began, and it ended, at a socket of this host.
     at_socket: [bool; 2],
+    /// Of UDP: the port it was sent to, and what it has to carry.
+    port: Option<u16>,
+    payload_bytes: i32,
 }
 
 /// What footprints tell of a TCP packet.
@@ -192,10 +195,19 @@ impl Store {
             let columns = ["packet_id", "first_ns", "last_ns", "proto", "if_in", "verdict"];
             let [ids, first, last, proto, if_in, verdict] = columns.map(|column| table.ints(group, column));
             let (ids, first, last, proto, if_in, verdict) = (ids?, first?, last?, proto?, if_in?, verdict?);
+            let [port, ethertype, len] = ["dport", "ethertype", "len_bytes"].map(|c| table.ints(group, c));
+            let (port, ethertype, len) = (port?, ethertype?, len?);
             out.extend((0..ids.len()).map(|i| {
                 let at_socket = |sent| ends_at_socket(sent, if_in[i] != NULL, verdict[i] as i32);
-                let at_socket = [at_socket(true), at_socket(false)];
-                (ids[i], Life { first_ns: first[i], last_ns: last[i], proto: proto[i], at_socket })
+                let life = Life {
+                    first_ns: first[i],
+                    last_ns: last[i],
+                    proto: proto[i],
+                    at_socket: [at_socket(true), at_socket(false)],
+                    port: u16::try_from(port[i]).ok(),
+                    payload_bytes: payload_of(i32::try_from(ethertype[i]).ok(), len[i]) as i32,
+                };
+                (ids[i], life)
             }));
         }
         Ok(out)
@@ -431,14 +443,20 @@ impl Store {
             }
             let tags = tags.get(packet).map_or(&[][..], Vec::as_slice);
             let Some(place) = Place::of(self.function_name(call.func_id), call, tags) else { continue };
-            let Life { first_ns, proto, .. } = lives[packet];
+            let Life { first_ns, proto, port, payload_bytes, .. } = lives[packet];
             let mut both = ends.of(*packet);
             let mut own: Vec<(u32, Vec<BytesOfCall>)> = Vec::new();
             if place.sent() && both.writer.is_some_and(|e| e.has_calls) {
                 continue;
             }
             let proto = (proto != NULL).then_some(proto as i32);
-            let of = AskedOf { proto, reassembled: wholes.contains_key(packet), many: many.contains(packet) };
+            let of = AskedOf {
+                proto,
+                reassembled: wholes.contains_key(packet),
+                many: many.contains(packet),
+                port: port.map(i32::from),
+                payload_bytes: payload_bytes.into(),
+            };
             for found in self.both(of, &place, &sockets)? {
                 let Some((_, of)) = by_id.get_key_value(&found.of) else { continue };
                 let Some(known_of) = datagrams.get(&found.of) else { continue };

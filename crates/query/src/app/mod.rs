@@ -42,6 +42,12 @@ pub(crate) fn given_on(e: &AppEventRow) -> bool {
     e.segments == 0 && by_device.contains(&e.crossing)
 }
 
+/// How many frames a packet is. What came from a device, and was read before its socket could tell of it, is one.
+fn frames(e: &AppEventRow) -> u64 {
+    let least = i32::from(e.crossing == Crossing::FromDevice as i32);
+    e.segments.max(least) as u64
+}
+
 /// One crossing of one socket.
 #[derive(Clone, Debug, Default)]
 pub struct Layer {
@@ -83,7 +89,7 @@ impl Layer {
         }
         self.bytes += e.size_bytes;
         self.newest = e.size_bytes;
-        self.segments += e.segments.max(0) as u64;
+        self.segments += frames(e);
         self.size_bytes.add(e.size_bytes, 1);
     }
 

@@ -49,7 +49,7 @@ impl Crossed {
         self.most = self.most.max(e.size_bytes);
         self.events += 1;
         self.bytes += e.size_bytes;
-        self.frames += e.segments.max(0) as u64;
+        self.frames += super::frames(e);
     }
 }
 

@@ -37,9 +37,15 @@ impl Store {
         let whole = whole_of(&d.lineage, d.packet.packet_id);
         let mut places = Vec::new();
         self.places(&d.calls, &mut places);
-        let (proto, many) = (d.packet.proto, d.packet.dst_addr.as_deref().is_some_and(is_for_many));
-        let reassembled = whole == Some(d.packet.packet_id);
-        self.ends_at(&places, AskedOf { proto, reassembled, many }, sockets, &mut out)?;
+        let p = &d.packet;
+        let of = AskedOf {
+            proto: p.proto,
+            reassembled: whole == Some(p.packet_id),
+            many: p.dst_addr.as_deref().is_some_and(is_for_many),
+            port: p.dport,
+            payload_bytes: payload_of(p.ethertype, p.len_bytes),
+        };
+        self.ends_at(&places, of, sockets, &mut out)?;
         // What is put together of fragments came from the device with one of them: which depends on their order.
         let Some(whole) = whole.filter(|_| out.read.as_ref().is_none_or(|e| e.calls.is_empty())) else {
             return Ok((out.written.is_some() || out.read.is_some()).then_some(out));
@@ -51,7 +57,7 @@ impl Store {
             self.places(&self.packet(part)?.calls, &mut places);
         }
         places.retain(|p| !p.sent());
-        self.ends_at(&places, AskedOf { proto, reassembled: true, many }, sockets, &mut out)?;
+        self.ends_at(&places, AskedOf { reassembled: true, ..of }, sockets, &mut out)?;
         Ok((out.written.is_some() || out.read.is_some()).then_some(out))
     }
 
@@ -111,12 +117,8 @@ impl Store {
     }
 
     /// What the recording of applications saw of a packet of this protocol there: one crossing, or one for each socket that got a copy.
-    pub(crate) fn both(
-        &self,
-        AskedOf { proto, reassembled, many }: AskedOf,
-        place: &Place,
-        sockets: &Sockets,
-    ) -> Result<Vec<Passing>> {
+    pub(crate) fn both(&self, asked: AskedOf, place: &Place, sockets: &Sockets) -> Result<Vec<Passing>> {
+        let AskedOf { proto, reassembled, many, .. } = asked;
         let tags = match place {
             Place::Point(p) => std::slice::from_ref(&p.tag),
             Place::Call { tags, .. } => tags.as_slice(),
@@ -132,6 +134,8 @@ impl Store {
                 Wanted { sent: *sent, cpu, from_ns: *from_ns, to_ns: *to_ns }
             }
         })?;
+        seen.retain(|s| sockets.get(s.of).is_none_or(|socket| asked.fits(s, socket)));
+        let mut seen = without_false_claims(seen);
         // A clone's address says nothing, nor that of what several fragments were put together in: another than the first's.
         let raw = |s: &Passing| {
             let own = sockets.get(s.of).map_or(17, |x| x.proto);
@@ -160,6 +164,16 @@ impl Store {
     }
 }
 
+/// The last of a list of packets is claimed for each before it that was taken early. It is told of itself, or the last claim is right.
+fn without_false_claims(seen: Vec<Passing>) -> Vec<Passing> {
+    let right = |(n, s): &(usize, &Passing)| {
+        let same = |l: &&Passing| (l.at_ns, l.tag) == (s.at_ns, s.tag);
+        let told_of = || seen.iter().filter(same).any(|l| l.claimed.is_none());
+        s.claimed.is_none() || !(told_of() || seen[n + 1..].iter().any(|l| same(&l)))
+    };
+    seen.iter().enumerate().filter(right).map(|(_, s)| *s).collect()
+}
+
 /// What is known of the packet that a place is asked about.
 #[derive(Clone, Copy)]
 pub(crate) struct AskedOf {
@@ -167,6 +181,22 @@ pub(crate) struct AskedOf {
     pub reassembled: bool,
     /// It went to a group, or to all of a network.
     pub many: bool,
+    /// As it was first seen: where it was sent, and what UDP has to carry of it.
+    pub port: Option<i32>,
+    pub payload_bytes: i64,
+}
+
+impl AskedOf {
+    /// Can it be what a read of that socket had, which could not tell of it any more?
+    fn fits(&self, seen: &Passing, socket: &SocketRow) -> bool {
+        let port = !UDP.contains(&socket.proto) || self.port == Some(socket.local_port);
+        seen.claimed.is_none_or(|bytes| port && !self.reassembled && bytes == self.payload_bytes)
+    }
+}
+
+/// What UDP has to carry in a packet of so many bytes, by its EtherType.
+pub(crate) fn payload_of(ethertype: Option<i32>, len_bytes: i64) -> i64 {
+    len_bytes - if ethertype == Some(0x86dd) { 48 } else { 28 }
 }
 
 /// Is an address one of a group, or of all? A network's own broadcast address ends as it mostly does.
@@ -240,6 +270,7 @@ impl Place {
                 tag: c.skb_tag,
                 sent: base == "net:net_dev_queue",
                 of: c.packet_id.unwrap_or(-1),
+                claimed: None,
             })),
             (_, Some(dur)) if CALLS.contains(&base) => Some(Place::Call {
                 from_ns: c.entry_ns,
@@ -351,7 +382,16 @@ mod tests {
     use super::*;
 
     fn at(at_ns: i64) -> Passing {
-        Passing { at_ns, cpu: 0, tag: 1, sent: true, of: 1 }
+        Passing { at_ns, cpu: 0, tag: 1, sent: true, of: 1, claimed: None }
+    }
+
+    #[test]
+    fn the_last_of_a_list_is_claimed_once_and_only_if_it_is_not_told_of() {
+        let claim = |at_ns, of| Passing { sent: false, claimed: Some(9), of, ..at(at_ns) };
+        let seen = |at_ns, of| Passing { sent: false, of, ..at(at_ns) };
+        let all = vec![claim(1, 1), seen(1, 2), seen(1, 3), claim(2, 4), claim(2, 5), claim(3, 6)];
+        let of: Vec<i64> = without_false_claims(all).iter().map(|s| s.of).collect();
+        assert_eq!(of, [2, 3, 5, 6]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 mod datagrams;
 
-pub(crate) use datagrams::{AskedOf, Place, is_for_many, is_reassembled};
+pub(crate) use datagrams::{AskedOf, Place, is_for_many, is_reassembled, payload_of};
 
 use crate::error::Result;
 use crate::packet::PacketDetail;

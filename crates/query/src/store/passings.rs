@@ -21,6 +21,8 @@ pub(crate) struct Passing {
     pub sent: bool,
     /// Socket, or packet.
     pub of: i64,
+    /// Its socket could not tell of it any more, it is what came last from a device: so many bytes were read (`application/early.rs` of kpat-integrate).
+    pub claimed: Option<i64>,
 }
 
 /// Those of one table.
@@ -106,7 +108,7 @@ impl Store {
         let one = |i: usize| {
             let sent = points.iter().position(|p| *p == Some(functions[i]))? == 0;
             let (at_ns, cpu, tag, of) = (at[i], cpus[i] as i32, tags[i] as i32, packets[i]);
-            (of != NULL).then_some(Passing { at_ns, cpu, tag, sent, of })
+            (of != NULL).then_some(Passing { at_ns, cpu, tag, sent, of, claimed: None })
         };
         Ok((0..functions.len()).filter_map(one).collect())
     }
@@ -116,10 +118,12 @@ fn read_crossings(table: &TableFile, group: usize) -> Result<Vec<Passing>> {
     let column = |name| table.ints(group, name);
     let (what, at, tags) = (column("crossing")?, column("at_ns")?, column("tag")?);
     let (cpus, sockets) = (column("cpu")?, column("socket_id")?);
+    let (frames, sizes) = (column("segments")?, column("size_bytes")?);
     let one = |i: usize| {
         let sent = BOTH.iter().find(|b| b.1 as i64 == what[i])?.2;
         let (at_ns, cpu, tag, of) = (at[i], cpus[i] as i32, (tags[i] & 0xffff) as i32, sockets[i]);
-        (tags[i] != NULL).then_some(Passing { at_ns, cpu, tag, sent, of })
+        let claimed = (!sent && frames[i] == 0).then_some(sizes[i]);
+        (tags[i] != NULL).then_some(Passing { at_ns, cpu, tag, sent, of, claimed })
     };
     Ok((0..what.len()).filter_map(one).collect())
 }
@@ -223,7 +227,7 @@ mod tests {
     use super::*;
 
     fn at(at_ns: i64, cpu: i32, sent: bool) -> Passing {
-        Passing { at_ns, cpu, tag: 0, sent, of: 0 }
+        Passing { at_ns, cpu, tag: 0, sent, of: 0, claimed: None }
     }
 
     #[test]

@@ -246,12 +246,12 @@ table! { SOCKET, SocketRow, "socket", 16384,
 
 table! { APP_EVENT, AppEventRow, "app_event", 131_072,
     "Bytes of an application crossing from one layer into the next.",
-    "`at_ns` but for receptions by a device, which are logged when their socket becomes known, and to-transport, which is logged when its call is over. Source: kernel behaviour log.", {
+    "`at_ns` but for receptions by a device, which are logged when their socket becomes known, to-transport, which is logged when its call is over, and what was read before its socket could tell of it. Source: kernel behaviour log.", {
     at_ns: i64, Delta, "ns", "boot", "", "When.";
     socket_id: i64, Dict, "", "", "", "Socket, see table `socket`.";
     crossing: i32, Dict, "code", "", "", "Which crossing (*send* and *recv* are there when the call is over).";
     size_bytes: i64, Delta, "bytes", "", "", "Application data; negative: the error number of the call, or of the queue that refused the datagram which was just logged *to-socket*.";
-    segments: i32, Dict, "", "", "", "Frames that a packet becomes or came from; 1 where no packet crosses; 0 at to-device and to-driver: the device that had it (a tunnel, a VLAN, a bridge) gave it on to this one, and it was counted there.";
+    segments: i32, Dict, "", "", "", "Frames that a packet becomes or came from; 1 where no packet crosses; 0 at to-device and to-driver: the device that had it (a tunnel, a VLAN, a bridge) gave it on to this one, and it was counted there; 0 at from-device and to-socket: the datagram was taken before its socket could tell of it, and this is the packet that came last, if size and port agree.";
     offset: Option<i64>, Delta, "bytes", "", "not TCP", "Of the first byte in its direction's stream, from the first that the log saw; wraps are counted.";
     tag: Option<i64>, Dict, "", "", "TCP, no packet, or a datagram that was read before its socket could tell of it", "Tells packets of one socket apart while they live.";
     pid: Option<i32>, Dict, "", "", "an interrupt had cut in", "Thread.";

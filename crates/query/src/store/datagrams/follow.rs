@@ -194,6 +194,24 @@ fn once(packets: &[u32], out: &Datagrams) -> Vec<u32> {
     once
 }
 
+/// A packet that came from a device.
+struct Came {
+    place: u32,
+    /// It is, or was, in the queue.
+    queued: bool,
+    /// So many that were taken before their socket could tell of them are still to be told of, and claim to be this one, which is the last of a list: the last
+    /// of them is, if it is not told of itself.
+    claims: u32,
+    itself: bool,
+}
+
+impl Came {
+    fn is_told_of(&mut self, claimed: bool) -> bool {
+        self.claims -= u32::from(claimed && self.claims > 0);
+        !claimed || (self.claims == 0 && !self.itself)
+    }
+}
+
 /// A datagram in a socket's queue.
 struct Waiting {
     /// `None`: not known which.
@@ -214,8 +232,8 @@ impl Waiting {
 /// What waits in a socket to be received.
 #[derive(Default)]
 struct Queue {
-    /// By tag, the newest that came from a device, and whether it is in the queue.
-    came: HashMap<i64, (u32, bool)>,
+    /// By tag, the newest that came from a device.
+    came: HashMap<i64, Came>,
     waiting: VecDeque<Waiting>,
     last: Option<(i64, i32)>,
     /// By CPU, when its last one was on its way into the queue.
@@ -228,12 +246,19 @@ struct Queue {
 
 impl Queue {
     fn came(&mut self, e: &Event, out: &mut Datagrams) {
-        let same = |c: &&(u32, bool)| out.sightings[c.0 as usize].at_ns == e.at_ns;
-        if self.came.get(&e.tag).as_ref().is_some_and(same) {
-            return; // logged twice
+        let same = |c: &&mut Came| out.sightings[c.place as usize].at_ns == e.at_ns;
+        let (claims, itself) = (u32::from(e.claimed), !e.claimed);
+        if let Some(known) = self.came.get_mut(&e.tag).filter(same) {
+            // logged twice, or so claimed
+            known.claims += claims;
+            if !known.itself {
+                out.sightings[known.place as usize].bytes = e.bytes;
+            }
+            known.itself |= itself;
+            return;
         }
         let place = sighting(e, false, out);
-        self.came.insert(e.tag, (place, false));
+        self.came.insert(e.tag, Came { place, queued: false, claims, itself });
     }
 
     fn push(&mut self, e: &Event) {
@@ -241,7 +266,8 @@ impl Queue {
         self.last = Some((e.at_ns, e.cpu));
         self.on_its_way.insert(e.cpu, e.at_ns);
         let mut which = None;
-        if let Some((place, queued)) = self.came.get_mut(&e.tag).filter(|_| e.tag != 0) {
+        let came = self.came.get_mut(&e.tag).filter(|_| e.tag != 0);
+        if let Some(Came { place, queued, .. }) = came.and_then(|c| c.is_told_of(e.claimed).then_some(c)) {
             let before = self.waiting.iter_mut().find(|w| w.place == Some(*place));
             // One that was read is no more, and its `sk_buff` is that of a datagram that was not seen to come: a part of a larger one.
             which = (!*queued || before.is_some()).then_some(*place);
@@ -313,7 +339,19 @@ mod tests {
     fn crossing(id: i64, at_ns: i64, what: Crossing, bytes: i64, tag: i64, pid: i32) -> Event {
         let pid = (pid != 0).then_some(pid);
         let in_task = pid.is_some();
-        Event { id, at_ns, what, bytes, tag, pid, in_task, cpu: 0, unqueued: None, waits: None }
+        Event {
+            id,
+            at_ns,
+            what,
+            bytes,
+            tag,
+            pid,
+            in_task,
+            cpu: 0,
+            unqueued: None,
+            waits: None,
+            claimed: false,
+        }
     }
 
     /// Crossings of one socket: when, what, bytes, tag, thread (0: none, in a softirq). For each packet: its tag, and when its calls were over.
@@ -460,6 +498,27 @@ mod tests {
         ]);
         rows.extend([(9, Recv, 9, 0, 7), (10, Recv, 9, 0, 7)]);
         assert_eq!(reads(&rows), [(1, vec![5]), (2, vec![6]), (3, vec![]), (4, vec![10])]);
+    }
+
+    #[test]
+    fn of_what_was_taken_before_it_was_told_of_the_last_is_what_came_last() {
+        let claim = |at, what, bytes, tag| Event { claimed: true, ..crossing(at, at, what, bytes, tag, 0) };
+        let seen = |at, what, bytes, tag| crossing(at, at, what, bytes, tag, 0);
+        let read = |at| crossing(at, at, Recv, 9, 0, 7);
+        // What came last was told of itself: the one before is none that is known. Then it was taken as well; then alone.
+        let events = [
+            [claim(10, FromDevice, 9, 3), seen(10, FromDevice, 9, 3)].to_vec(),
+            [claim(11, ToSocket, 9, 3), read(12), seen(13, ToSocket, 9, 3), read(14)].to_vec(),
+            [claim(20, FromDevice, 9, 4), claim(20, FromDevice, 9, 4)].to_vec(),
+            [claim(21, ToSocket, 9, 4), read(22), claim(23, ToSocket, 9, 4), read(24)].to_vec(),
+            [claim(30, FromDevice, 9, 5), claim(31, ToSocket, 9, 5), read(32)].to_vec(),
+        ];
+        let mut followed = Followed::new(&[], &[]);
+        events.concat().iter().for_each(|e| followed.event(e));
+        let d = followed.out;
+        let calls = |s: &Sighting| s.calls.iter().map(|c| d.calls[*c as usize].at_ns).collect::<Vec<_>>();
+        let found: Vec<_> = d.sightings.iter().map(|s| (s.tag, calls(s))).collect();
+        assert_eq!(found, [(3, vec![14]), (4, vec![24]), (5, vec![32])]);
     }
 
     #[test]

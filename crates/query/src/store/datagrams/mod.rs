@@ -101,6 +101,8 @@ struct Event {
     /// The packet that was dropped, or began to wait, there.
     unqueued: Option<i64>,
     waits: Option<Waits>,
+    /// It was taken before its socket could tell of it: it is what came last, unless that is told of later.
+    claimed: bool,
 }
 
 impl Event {
@@ -117,6 +119,7 @@ impl Event {
             cpu: d.cpu,
             unqueued: Some(d.packet_id),
             waits: d.waits,
+            claimed: false,
         }
     }
 }
@@ -189,7 +192,7 @@ fn each_event(
     if !table.ints(group, "socket_id")?.into_iter().any(wanted) {
         return Ok(());
     }
-    let columns = ["at_ns", "socket_id", "crossing", "size_bytes", "tag", "pid", "ctx", "cpu"];
+    let columns = ["at_ns", "socket_id", "crossing", "size_bytes", "segments", "tag", "pid", "ctx", "cpu"];
     let mut reader = table.batches(vec![group], &columns)?;
     let mut id = first;
     while let Some(batch) = reader.next(8192)? {
@@ -210,6 +213,7 @@ fn each_event(
                 cpu: e.cpu,
                 unqueued: None,
                 waits: None,
+                claimed: e.segments == 0,
             };
             give(e.socket_id, event);
         }
