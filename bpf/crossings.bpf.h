@@ -226,17 +226,15 @@ static __always_inline void readable(struct sock_entry *e, struct sock *sk, u32 
 }
 
 /*
- * It was taken before its socket could tell of it, by a reader on another CPU: what came last from a device here is it, unless the stack had a list of packets at hand,
- * or it came otherwise. Its size and its ports have to agree (crates/integrate/src/application/early.rs, crates/query/src/carried). No segments: it was not seen itself.
+ * A datagram was taken before its socket could tell of it, by a reader on another CPU: what came last from a device here is it, unless the stack had a list of packets at
+ * hand, or it came otherwise. Its size and its ports have to agree (crates/integrate/src/application/early.rs, crates/query/src/carried). Returns when that came.
  */
-static __always_inline u32 taken_already(struct sock_entry *e)
+static __always_inline u64 taken_already(u32 *seq)
 {
 	struct newest *n = newest_here();
-	u32 tag = (u32)n->low >> 6;
 
-	if (n->low && CROSSING_MODE(KP_X_FROM_DEVICE))
-		cross(KP_X_FROM_DEVICE, e->cookie, n->ts, 0, tag);
-	return tag;
+	*seq = (u32)n->low >> 6;
+	return n->low ? n->ts : 0;
 }
 
 /* Somebody is woken: the newest datagram in the queue is what there is to read. */
@@ -244,6 +242,7 @@ static __always_inline void data_ready(struct sock *sk)
 {
 	u32 len = 0, seq = 0, proto = sk_read(sk, sk_protocol);
 	struct sock_entry *e;
+	s32 size = 0;
 
 	if (datagrams_by_function && (proto == IPPROTO_UDP || proto == IPPROTO_UDPLITE))
 		return;
@@ -259,12 +258,13 @@ static __always_inline void data_ready(struct sock *sk)
 		if (kernel_address(skb) && sk_read(sk, sk_receive_queue.qlen)) {
 			len = kread((struct sk_buff *)(skb), len);
 			seq = (u32)skb >> 6;
+			size = packed(len, 1);
 			came = CROSSING_MODE(KP_X_FROM_DEVICE) ? arrived((struct sk_buff *)skb, kread_ptr((struct sk_buff *)(skb), head)) : 0;
-			if (came)
-				cross(KP_X_FROM_DEVICE, e->cookie, came, packed(len, 1), seq);
 		} else {
-			seq = taken_already(e);
+			came = CROSSING_MODE(KP_X_FROM_DEVICE) ? taken_already(&seq) : 0;
 		}
+		if (came)
+			cross(KP_X_FROM_DEVICE, e->cookie, came, size, seq);
 	}
 	readable(e, sk, len, seq);
 }

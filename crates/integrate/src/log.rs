@@ -573,6 +573,7 @@ fn terms(log: &Log, roles: &[Roles]) -> Terms {
             .filter(|d| d.driver == "tun")
             .map(|d| (d.netns, d.ifindex))
             .collect(),
+        drop_point: log.meta().functions.iter().find(|f| f.name == "skb:kfree_skb").map(|f| f.id),
     }
 }
 

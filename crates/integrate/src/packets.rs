@@ -173,6 +173,8 @@ pub(super) struct Terms {
     pub droppers: Map<u64, Reason>,
     /// Namespace and index of the interfaces behind which there is a program (drivers/net/tun.c): what comes in by one of them, a thread wrote.
     pub of_programs: Set<(u32, u32)>,
+    /// The point at which what is dropped is freed, where it is recorded.
+    pub drop_point: Option<u16>,
 }
 
 impl Packets {
@@ -246,6 +248,7 @@ impl Packets {
     pub fn touch(&mut self, t: &Touch, roles: Roles) -> bool {
         self.losses.record(t.end);
         let number = self.numbers.of(t.func);
+        let as_dropped = self.terms.drop_point == Some(t.func);
         let ends_at = t.ends.then(|| self.control.at(t.cpu, t.ctx, t.packet));
         let Some(p) = self.get(t.packet, t.entry) else { return false };
         p.last = p.last.max(t.end);
@@ -258,6 +261,17 @@ impl Packets {
             && !p.headers.freed(t.point_tag())
         {
             p.fate.ends(t, roles, at);
+            if as_dropped {
+                let reason = Reason::of(None);
+                p.fate.freed_as_dropped(Drop {
+                    at: t.entry,
+                    code: None,
+                    reason,
+                    cpu: t.cpu,
+                    ctx: t.ctx,
+                    within: at,
+                });
+            }
             self.ended.push_back((t.end, t.packet));
         }
         self.control.touch(t, roles, made);
@@ -355,7 +369,7 @@ impl Packets {
         }
         let Some(p) = self.at_work(e.packet.0, e.at.0) else { return with_whole };
         if with_whole {
-            p.fate.dropped(Drop { at: e.at.0, code, reason, cpu, ctx: e.ctx, within });
+            p.fate.dropped(Drop { at: e.at.0, code: Some(code), reason, cpu, ctx: e.ctx, within });
         } else {
             p.fate.joined_at = e.at.0;
         }

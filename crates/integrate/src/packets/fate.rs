@@ -3,7 +3,7 @@
 use super::Touch;
 use super::control::At;
 use super::live::emptied;
-use super::verdict::{Drop, NEVER};
+use super::verdict::{DROP_FREES_NS, Drop, NEVER};
 use kpat_model::{Context, Lineage, LineageKind};
 use kpat_query::roles::*;
 
@@ -58,10 +58,18 @@ impl Fate {
     }
 
     pub(super) fn dropped(&mut self, drop: Drop) {
+        self.drops.retain(|d| d.code.is_some() || !at_once(d, &drop));
         if self.drops.len() >= MAX_DROPS {
             self.drops.pop();
         }
         self.drops.push(drop);
+    }
+
+    /// Its buffer was freed where what is dropped is, which is an event of its own. If that is missing (its program was hit while it ran), it was dropped all the same.
+    pub(super) fn freed_as_dropped(&mut self, drop: Drop) {
+        if !self.drops.iter().any(|d| at_once(d, &drop)) {
+            self.dropped(drop);
+        }
     }
 
     /// Its buffer was freed; `at`: what the CPU was at.
@@ -82,5 +90,34 @@ impl Fate {
         if l.kind == LineageKind::Reassembly {
             self.whole_again_at = l.at.0;
         }
+    }
+}
+
+/// What is dropped is freed at once.
+fn at_once(a: &Drop, b: &Drop) -> bool {
+    (a.cpu, a.ctx) == (b.cpu, b.ctx) && a.at.abs_diff(b.at) < DROP_FREES_NS as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packets::verdict::Reason;
+
+    #[test]
+    fn what_is_freed_as_dropped_was_dropped_once() {
+        let (code, reason, within) = (Some(7), Reason::Packet, At::default());
+        let event = |at| Drop { at, code, reason, cpu: 1, ctx: Context::Softirq, within };
+        let free = |at| Drop { code: None, reason: Reason::Unspecified, ..event(at) };
+        let drops = |fate: &Fate| fate.drops.iter().map(|d| (d.at, d.code)).collect::<Vec<_>>();
+        let mut fate = Fate::default();
+        fate.freed_as_dropped(free(10));
+        assert_eq!(drops(&fate), [(10, None)], "its event is missing");
+        // the event comes behind the free, and before it
+        fate.dropped(event(900));
+        fate.freed_as_dropped(free(1_000));
+        assert_eq!(drops(&fate), [(900, Some(7))]);
+        // another copy's
+        fate.freed_as_dropped(Drop { cpu: 0, ..free(1_100) });
+        assert_eq!(drops(&fate), [(900, Some(7)), (1_100, None)]);
     }
 }

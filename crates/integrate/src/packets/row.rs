@@ -60,7 +60,7 @@ impl Live {
             calls: self.counted.calls as i32,
             points: self.counted.points as i32,
             verdict: code,
-            drop_reason: self.own_drop().filter(|_| code == verdict::DROPPED).map(|d| d.code),
+            drop_reason: self.own_drop().filter(|_| code == verdict::DROPPED).and_then(|d| d.code),
             pid: (pid != 0).then_some(pid as i32),
             netns: self.headers.all.iter().find_map(netns),
             if_in: in_by.and_then(device),

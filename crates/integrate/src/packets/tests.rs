@@ -47,7 +47,7 @@ fn life(steps: &[(u32, i64, i64)]) -> Live {
 fn dropped(mut p: Live, at: i64, reason: Reason) -> Live {
     p.fate.drops.push(Drop {
         at,
-        code: 3,
+        code: Some(3),
         reason,
         cpu: 0,
         ctx: Context::Softirq,

@@ -100,7 +100,8 @@ pub(crate) fn dropper(place: &str) -> Option<Reason> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Drop {
     pub at: i64,
-    pub code: i32,
+    /// `None`: its event is missing, and it was freed as what is dropped.
+    pub code: Option<i32>,
     pub reason: Reason,
     pub cpu: u16,
     pub ctx: Context,
@@ -122,7 +123,7 @@ pub(crate) struct Knows {
 /// What is dropped is freed at once. Of a group, another copy may be later on that CPU: a reader leaves that to the CPU that made the buffer
 /// (skb_attempt_defer_free in net/core/skbuff.c), whose next softirq does it. A function's record often does not say which of the two it was
 /// ([`CONSUMED`]), a tracepoint's always.
-const DROP_FREES_NS: i64 = 500_000;
+pub(super) const DROP_FREES_NS: i64 = 500_000;
 
 /// A packet's life, as far as the verdict needs it. Times: boot clock, [`NEVER`].
 #[derive(Clone, Debug)]
