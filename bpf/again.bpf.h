@@ -195,6 +195,14 @@ static __always_inline struct ident_entry *again_by(u64 name, u64 ident, struct 
 	return names_packet(ident) || skb_goes_on(s, skb, what) ? s : NULL;
 }
 
+static __always_inline struct ident_entry *again(u64 ident, struct skb skb, u32 what)
+{
+	struct ident_entry *s = again_by(name_of(ident, skb), ident, skb, what);
+
+	/* Its skb's address may have been another copy's before. */
+	return s || names_packet(ident) ? s : again_by(name_alone(ident), ident, skb, what);
+}
+
 /*
  * With guess_reuse: the packet that had these headers a moment ago, 0: none. It is another one where that packet cannot have come this way: a sender
  * gives segments of successive large packets the same identifications.
@@ -203,12 +211,9 @@ __noinline u64 known_again(u64 at, u64 ident, u32 what, u64 now)
 {
 	ONLY_WHERE(guess_reuse);
 	struct skb skb = skb_at(at);
-	struct ident_entry *s = again_by(name_of(ident, skb), ident, skb, what);
+	struct ident_entry *s = again(ident, skb, what);
 	u64 reach;
 
-	/* Its skb's address may have been another copy's before. */
-	if (!s && !names_packet(ident))
-		s = again_by(name_alone(ident), ident, skb, what);
 	if (!s)
 		return 0;
 	if (s->seen & SEEN_FREED)
@@ -221,6 +226,14 @@ __noinline u64 known_again(u64 at, u64 ident, u32 what, u64 now)
 		return 0;
 	log_lineage(KP_LIN_REALLOC, s->id, s->id);
 	return s->id;
+}
+
+/* With guess_reuse: did the packet that had these headers leave by a device, as far as it was seen? */
+static __always_inline bool has_left(u64 at, u64 ident)
+{
+	struct ident_entry *s = again(ident, skb_at(at), PASSES);
+
+	return s && s->turn & TURN_OUT;
 }
 
 /* Its slot, if it still is its own. */

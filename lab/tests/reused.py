@@ -85,6 +85,16 @@ for n in range(int(sys.argv[2])):
     assert len(s.recv(4096)) == 1400 + n
 """
 
+# Datagrams of one length with these identifications, by a raw socket.
+NAMED = """
+import socket, struct, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+src, dst = sys.argv[1:3]
+for n in range(int(sys.argv[4])):
+    udp = struct.pack("!HHHH", 9, int(sys.argv[3]), 108, 0) + bytes(100)
+    s.sendto(struct.pack("!BBHHHBBH4s4s", 0x45, 0, 128, 1000 + n, 0, 64, 17, 0, socket.inet_aton(src), socket.inet_aton(dst)) + udp, (dst, 0))
+"""
+
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class Reused(unittest.TestCase):
@@ -133,6 +143,31 @@ class Reused(unittest.TestCase):
             lost = rows("select coalesce(sum(count), 0) as n from loss")[0]["n"]
             self.assertEqual((sent, sum(verdicts.values())), (200, got), f"{named} identification: sent, and answers")
             self.assertTrue(lost or list(verdicts) == [1], f"{named} identification: {verdicts}, {lost} lost")
+
+    def test_what_others_drop_is_not_what_was_received_here(self):
+        """In namespaces that are not recorded datagrams with the same identifications and length are dropped, while those here lie in their socket."""
+        kpat = os.path.abspath(play.kpat_path())
+        a, b, c, d = own(self, "others", "abcd", os.environ.get("KPAT_KEEP_REUSED"))
+        for x, y in ((a, b), (c, d)):
+            sh("ip", "link", "add", "v0", "netns", x, "type", "veth", "peer", "name", "v0", "netns", y)
+            for ns, host in ((x, 1), (y, 2)):
+                sh("ip", "-n", ns, "addr", "add", f"10.96.5.{host}/24", "dev", "v0")
+                sh("ip", "-n", ns, "link", "set", "v0", "up")
+            sh("ip", "netns", "exec", x, "ping", "-qc", "1", "-W", "5", "10.96.5.2")
+        log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
+        lies = f'import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20); s.bind(("", {PORT})); print("ready", flush=True); time.sleep(300)'
+        begun(self, "lies", ["ip", "netns", "exec", b, sys.executable, "-c", lies])
+        record = begun(self, "record", [kpat, "record", "--mechanism", "tracepoint", "--netns", a, "--netns", b, "-f", f"udp port {PORT}", "-o", str(log),
+                                       "--ready-file", str(ready)], lambda _: ready.exists())
+        for ns in (a, c):
+            sh("ip", "netns", "exec", ns, sys.executable, "-c", NAMED, "10.96.5.1", "10.96.5.2", PORT, COUNT)
+        time.sleep(JUST_COME_S)
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        said = sh("ip", "netns", "exec", d, "nstat", "-asz").stdout
+        self.assertGreaterEqual(int(next(line for line in said.splitlines() if line.startswith("UdpNoPorts")).split()[1]), COUNT, "they were dropped")
+        sh(kpat, "integrate", log, "-o", out)
+        rows = lambda query: json.loads(sh(kpat, "sql", out, query, "--json").stdout)
+        self.assertEqual(rows("select verdict, count(*) as n from packet group by 1"), [{"verdict": 1, "n": COUNT}])
 
     def test_fragments_are_not_those_of_the_datagram_before(self):
         """A router cuts, the receiver puts together: what that frees, as no tracepoint reports, the router cuts the next one into. In both namespaces the devices have the same numbers."""

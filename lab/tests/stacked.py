@@ -169,7 +169,7 @@ class Stacked(unittest.TestCase):
                     sh(self.kpat, "integrate", log, "-o", out)
                     sockets = json.loads(sh(self.kpat, "app", out, "--json", "-n", "0").stdout)["sockets"]
                     crossings = next(s for s in sockets if s["proto"] == 17 and s["sent_bytes"])["crossings"]
-                    self.assertEqual([crossings[what]["frames"] for what in ("to-device", "to-driver")], [sent, sent], dev)
+                    self.assertEqual([crossings[what]["frames"] for what in ("to-device", "to-driver")], [sent, sent], (dev, json.loads(sh(self.kpat, "info", out, "--json").stdout)["losses"]))
                     # Each packet's own wait is in a queue, and the last one's is as long as the bytes before it take.
                     packets = json.loads(sh(self.kpat, "packet", f"1-{sent}", out, "--json").stdout)["packets"]
                     calls = lambda of: [c for call in of for c in (call, *calls(call.get("children", [])))]

@@ -371,7 +371,7 @@ impl Packets {
         if with_whole {
             p.fate.dropped(Drop { at: e.at.0, code: Some(code), reason, cpu, ctx: e.ctx, within });
         } else {
-            p.fate.joined_at = e.at.0;
+            p.fate.joined(e.at.0);
         }
         with_whole
     }

@@ -67,9 +67,16 @@ impl Fate {
 
     /// Its buffer was freed where what is dropped is, which is an event of its own. If that is missing (its program was hit while it ran), it was dropped all the same.
     pub(super) fn freed_as_dropped(&mut self, drop: Drop) {
-        if !self.drops.iter().any(|d| at_once(d, &drop)) {
+        let joined = drop.at.saturating_sub(self.joined_at) < DROP_FREES_NS;
+        if !joined && !self.drops.iter().any(|d| at_once(d, &drop)) {
             self.dropped(drop);
         }
+    }
+
+    /// It was freed as a part of another packet, which nobody dropped, by what frees what is dropped.
+    pub(super) fn joined(&mut self, at: i64) {
+        self.joined_at = at;
+        self.drops.retain(|d| d.code.is_some() || at.abs_diff(d.at) >= DROP_FREES_NS as u64);
     }
 
     /// Its buffer was freed; `at`: what the CPU was at.
@@ -116,6 +123,12 @@ mod tests {
         fate.dropped(event(900));
         fate.freed_as_dropped(free(1_000));
         assert_eq!(drops(&fate), [(900, Some(7))]);
+        // a part of another packet, which nobody dropped
+        let mut part = Fate::default();
+        part.freed_as_dropped(free(5));
+        part.joined(10);
+        part.freed_as_dropped(free(20));
+        assert_eq!(drops(&part), []);
         // another copy's
         fate.freed_as_dropped(Drop { cpu: 0, ..free(1_100) });
         assert_eq!(drops(&fate), [(900, Some(7)), (1_100, None)]);
