@@ -112,8 +112,8 @@ mod tests {
         let all = vec![(Sleep::Lock, 30.0), (Sleep::Stopped, 10.0), (Sleep::Timer, 2.0)];
         assert_eq!(of(60.0, vec![(20, 400, 1.0)]), all);
         assert_eq!(
-            of(60.0, vec![(20, 40, 0.5), (95, 200, 1.0)]),
-            [(Sleep::Lock, 5.0), (Sleep::Stopped, 5.0)]
+            of(60.0, vec![(20, 40, 0.5), (94, 200, 1.0)]),
+            [(Sleep::Stopped, 6.0), (Sleep::Lock, 5.0)]
         );
         // No more than the thread slept by the kernel's own count.
         assert_eq!(
