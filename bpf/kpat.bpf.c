@@ -43,6 +43,7 @@ enum kp_crossing_kind _kp_crossing_kind SEC(".data.types") = KP_X_ASK;
 enum kp_loss _kp_loss SEC(".data.types") = KP_LOSS_RING_FULL;
 enum kp_event_kind _kp_event_kind SEC(".data.types") = KP_EV_DROP;
 enum kp_lineage_kind _kp_lineage_kind SEC(".data.types") = KP_LIN_CLONE;
+enum kp_sleep _kp_sleep SEC(".data.types") = KP_SLEEP_STOPPED;
 struct kp_work_key _kp_work_key SEC(".data.types") = {};
 struct kp_work _kp_work SEC(".data.types") = {};
 struct kp_use_key _kp_use_key SEC(".data.types") = {};

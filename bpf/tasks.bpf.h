@@ -50,6 +50,8 @@ static __always_inline u64 own_cgroup(void)
 #endif
 
 #ifndef KPAT_APP
+#include "sleeps.bpf.h"
+
 #define TASK_DEAD 0x80 /* include/linux/sched.h: switched out for the last time */
 
 /* Pauses of a task that were not logged; of more than fit the last are kept. */
@@ -60,7 +62,7 @@ struct pause {
 	u64 in;
 	u16 cpu_out;
 	u16 cpu_in;
-	u32 preempted;
+	u32 flags; /* as in the log, but for KP_PAUSE_MORE */
 	u32 out_pid; /* who wrote the beginning */
 	u32 in_pid; /* and the end: another if its slot was taken from it meanwhile */
 };
@@ -183,7 +185,7 @@ static __always_inline void log_pauses(struct kp_ring_ctl *ctl, u32 pid)
 		r->wait = wait > 0xffffffffULL ? 0xffffffff : wait;
 		r->cpu_out = p->cpu_out;
 		r->cpu_in = p->cpu_in;
-		ring_commit(&r->h, KP_PAUSE, sizeof(*r), flags | (p->preempted ? KP_PAUSE_PREEMPTED : 0), pid);
+		ring_commit(&r->h, KP_PAUSE, sizeof(*r), flags | p->flags, pid);
 		flags = 0;
 	}
 }
@@ -284,7 +286,7 @@ int task_task_rename(u64 *ctx)
 }
 
 #ifndef KPAT_APP
-static __always_inline void switched_out(u32 pid, u64 now, u16 cpu, bool preempted, bool handled)
+static __always_inline void switched_out(u32 pid, u64 now, u16 cpu, u32 state, bool handled)
 {
 	struct task_slot *s = task_slot(pid);
 	struct pause *p;
@@ -297,7 +299,8 @@ static __always_inline void switched_out(u32 pid, u64 now, u16 cpu, bool preempt
 	p->out = now;
 	p->woken = 0;
 	p->cpu_out = cpu;
-	p->preempted = preempted;
+	/* Most tasks never handle a packet, and their pauses are never logged. */
+	p->flags = !state ? KP_PAUSE_PREEMPTED : s->packets ? sleeps_for(state) << KP_PAUSE_SLEEP_SHIFT : 0;
 	p->out_pid = pid;
 }
 
@@ -323,7 +326,7 @@ int event_3_sched_switch(u64 *ctx)
 		if (s->pid == pid)
 			s->pid = s->off = s->packets = 0;
 	} else if (pid) {
-		switched_out(pid, now, cpu, ctx[0] || !ctx[3], handled);
+		switched_out(pid, now, cpu, ctx[0] ? 0 : ctx[3], handled);
 	}
 	pid = kread((struct task_struct *)(ctx[2]), pid);
 	s = task_slot(pid);

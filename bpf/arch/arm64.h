@@ -82,6 +82,8 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 }
 
 #define SYS_EPOLL_PWAIT 22
+#define SYS_FCNTL 25
+#define SYS_FLOCK 32
 #define SYS_READ 63
 #define SYS_WRITE 64
 #define SYS_READV 65
@@ -103,7 +105,10 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_MQ_TIMEDRECEIVE 183
 #define SYS_MSGRCV 188
 #define SYS_MSGSND 189
+#define SYS_SEMTIMEDOP 192
+#define SYS_SEMOP 193
 #define SYS_ACCEPT 202
+#define SYS_CONNECT 203
 #define SYS_SENDTO 206
 #define SYS_RECVFROM 207
 #define SYS_SENDMSG 211

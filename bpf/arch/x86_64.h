@@ -85,6 +85,7 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_PAUSE 34
 #define SYS_NANOSLEEP 35
 #define SYS_SENDFILE 40
+#define SYS_CONNECT 42
 #define SYS_ACCEPT 43
 #define SYS_SENDTO 44
 #define SYS_RECVFROM 45
@@ -92,11 +93,15 @@ static __always_inline u64 system_call_arg5(struct pt_regs *regs)
 #define SYS_RECVMSG 47
 #define SYS_EXIT 60
 #define SYS_WAIT4 61
+#define SYS_SEMOP 65
 #define SYS_MSGSND 69
 #define SYS_MSGRCV 70
+#define SYS_FCNTL 72
+#define SYS_FLOCK 73
 #define SYS_RT_SIGTIMEDWAIT 128
 #define SYS_RT_SIGSUSPEND 130
 #define SYS_FUTEX 202
+#define SYS_SEMTIMEDOP 220
 #define SYS_CLOCK_NANOSLEEP 230
 #define SYS_EPOLL_WAIT 232
 #define SYS_MQ_TIMEDSEND 242

@@ -90,6 +90,20 @@ enum kp_lineage_kind {
 	KP_LIN_REALLOC = 7,
 };
 
+/* What a task slept for: of a pause, `func` from KP_PAUSE_SLEEP_SHIFT on. Same numbers as model::Sleep. */
+enum kp_sleep {
+	KP_SLEEP_STOPPED = 1,
+	KP_SLEEP_FROZEN = 2,
+	KP_SLEEP_UNINTERRUPTIBLE = 3,
+	KP_SLEEP_LOCK = 4,
+	KP_SLEEP_TIMER = 5,
+	KP_SLEEP_CHILD = 6,
+	KP_SLEEP_DESCRIPTORS = 7,
+	KP_SLEEP_DATA = 8,
+	KP_SLEEP_ROOM = 9,
+	KP_SLEEP_OTHER = 10,
+};
+
 #define KP_F_PUT_OFF 1u /* of a point; the others: same bits as model::Call */
 #define KP_F_LIST 1u
 #define KP_F_NO_RETURN 2u
@@ -101,6 +115,7 @@ enum kp_lineage_kind {
 /* Same bits as model::Pause. */
 #define KP_PAUSE_PREEMPTED 1u /* it could have gone on */
 #define KP_PAUSE_MORE 2u /* pauses right before this one are not in the log */
+#define KP_PAUSE_SLEEP_SHIFT 8
 
 /* What a function does to the identity of packets, bits of the attach cookie from 32 on. */
 #define KP_ROLE_FREE 1u /* skb_release_data: the header buffer may go */
@@ -228,7 +243,7 @@ struct kp_place {
 
 /* A task was off the CPU. */
 struct kp_pause {
-	struct kp_head h; /* ts: running again; func: KP_PAUSE_* */
+	struct kp_head h; /* ts: running again; func: KP_PAUSE_*, and enum kp_sleep */
 	u64 dur;
 	u32 wait; /* from being woken to running again; 0: it was preempted, or that is not known */
 	u16 cpu_out;

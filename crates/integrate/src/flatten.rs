@@ -257,6 +257,7 @@ pub fn off_cpu_row(p: &OffCpu) -> PauseRow {
         woken_ns: (p.wait_ns > 0 && !p.preempted).then(|| p.to.0 - i64::from(p.wait_ns)),
         cpu_out: i32::from(p.cpu_out),
         cpu_in: i32::from(p.cpu_in),
+        slept_for: p.sleep.map(|s| s as i32),
     }
 }
 

@@ -412,6 +412,7 @@ mod tests {
                 more: false,
                 cpu_out,
                 cpu_in,
+                sleep: None,
             });
         }
         for &(cpu, func, ctx, pid, entry, end) in calls {

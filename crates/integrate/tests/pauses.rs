@@ -42,6 +42,7 @@ fn pause(
         more: false,
         cpu_out: cpus.0,
         cpu_in: cpus.1,
+        sleep: None,
     };
     log.push(cpus.1, Record::OffCpu(pause));
 }

@@ -406,14 +406,12 @@ impl InColumns for OffCpu {
     const PLACE: usize = 11;
 
     fn row(&self) -> Row<'_> {
-        let flags =
-            if self.preempted { OffCpu::PREEMPTED } else { 0 } | if self.more { OffCpu::MORE } else { 0 };
         Row::new(
             [
                 self.to.0 as u64,
                 task_key(self.pid, Context::Task),
                 self.to.0.wrapping_sub(self.from.0) as u64,
-                flags.into(),
+                self.flags().into(),
                 self.wait_ns.into(),
                 self.cpu_out.into(),
                 self.cpu_in.into(),
@@ -425,15 +423,17 @@ impl InColumns for OffCpu {
 
 fn off_cpu(row: &Row<'_>) -> Option<Record> {
     let [_, task, duration, flags, wait, cpu_out, cpu_in, ..] = row.numbers;
+    let flags = flags as u16;
     Some(Record::OffCpu(OffCpu {
         pid: narrow(task >> 3)?,
         from: BootNs(at(row).0.wrapping_sub(duration as i64)),
         to: at(row),
-        preempted: flags & u64::from(OffCpu::PREEMPTED) != 0,
+        preempted: flags & OffCpu::PREEMPTED != 0,
         wait_ns: narrow(wait)?,
-        more: flags & u64::from(OffCpu::MORE) != 0,
+        more: flags & OffCpu::MORE != 0,
         cpu_out: narrow(cpu_out)?,
         cpu_in: narrow(cpu_in)?,
+        sleep: OffCpu::sleep_of(flags),
     }))
 }
 

@@ -105,7 +105,7 @@ fn line(r: &Record) -> String {
             p.to.0,
             task(p.pid, Context::Task),
             p.to.0.wrapping_sub(p.from.0) as u64,
-            u8::from(p.preempted) | u8::from(p.more) << 1,
+            u16::from(p.preempted) | u16::from(p.more) << 1 | p.sleep.map_or(0, |s| s as u16) << 8,
             p.wait_ns,
             p.cpu_out,
             p.cpu_in

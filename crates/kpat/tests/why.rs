@@ -170,6 +170,90 @@ fn a_connection_adds_up_in_text_and_in_json() {
 }
 
 #[test]
+fn what_a_program_slept_for_is_said() {
+    let folder = Folder::new("why-slept");
+    fixture::integrated(&folder);
+    connection(&folder.0.join("x.kpat"), Vec::new());
+    let pause = |pid, from: i64, to: i64, slept_for| PauseRow {
+        pid,
+        from_ns: START + from * 1000,
+        to_ns: START + to * 1000,
+        slept_for,
+        ..PauseRow::default()
+    };
+    // Of the thread of socket 7 between 52.0 and 60.2 ms: in an answer's time, for a lock, and not known; another thread's.
+    let (data, lock, stopped) = (Some(8), Some(4), Some(1));
+    fill(
+        &folder.0.join("x.kpat"),
+        [
+            pause(1, 42_000, 51_900, data),
+            pause(1, 53_000, 58_000, lock),
+            pause(1, 58_500, 60_000, None),
+            pause(2, 53_000, 60_000, stopped),
+        ],
+    );
+    let v: Value = serde_json::from_str(&kpat(&folder, &["why", "7", "x.kpat", "--json"]).1).unwrap();
+    let of = |stage: &str| {
+        let s = v["stages"].as_array().unwrap().iter().find(|s| s["stage"] == stage).unwrap();
+        s["slept_for_ns"].clone()
+    };
+    assert_eq!(of("application"), serde_json::json!({"lock": 5_000_000}));
+    assert_eq!(of("peer's application"), serde_json::json!({}), "its thread never slept");
+    assert!(of("queue").is_null());
+    let text = kpat(&folder, &["why", "7", "x.kpat"]).1;
+    assert!(text.contains("slept 7.000 ms (85.4 %): for a lock or another thread 5.000 ms"), "{text}");
+}
+
+#[test]
+fn without_a_number_it_is_the_end_that_asks_and_others_in_trouble_are_named() {
+    let folder = Folder::new("why-beside");
+    fixture::integrated(&folder);
+    let log = folder.0.join("x.kpat");
+    connection(&log, Vec::new());
+    let (a, b) = (("10.0.0.1", 40000), ("10.0.0.2", 80));
+    let failed = |id, error| SocketRow { error, ..socket(id, ("10.0.0.1", 40_000 + id as i32), b, (0, 0)) };
+    // The end that answers wrote more; one was refused, another never answered, and one reset later.
+    fill(
+        &log,
+        [
+            socket(7, a, b, (3000, 9000)),
+            socket(8, b, a, (9000, 3000)),
+            failed(11, Some(111)),
+            failed(12, None),
+            failed(13, Some(104)),
+        ],
+    );
+    let syn = |us, socket_id, state| TcpStateRow { socket_id, state, ..self::state(us, ToDevice, 0) };
+    fill(
+        &log,
+        [
+            state(0, ToDevice, 1),
+            syn(100, 11, 2),
+            syn(200, 12, 2),
+            syn(300, 13, 2),
+            syn(400, 13, 1),
+            state(60_000, FromNetwork, 1),
+        ],
+    );
+    let v: Value = serde_json::from_str(&kpat(&folder, &["why", "x.kpat", "--json"]).1).unwrap();
+    assert_eq!(v["sender"]["socket_id"], 7);
+    let beside: Vec<(&str, Option<&str>, i64)> = v["beside"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|b| (b["trouble"].as_str().unwrap(), b["error"].as_str(), b["worst"].as_i64().unwrap()))
+        .collect();
+    let want = [("not-connected", None, 12), ("not-connected", Some("ECONNREFUSED"), 11)];
+    assert_eq!(beside, [want[0], want[1], ("ended", Some("ECONNRESET"), 13)]);
+    let text = kpat(&folder, &["why", "x.kpat"]).1;
+    assert!(text.contains("1 socket was not connected, 999.800 ms: kpat why 12"), "{text}");
+    // Who asks of one socket is answered of that.
+    let (_, back, _) = kpat(&folder, &["why", "8", "x.kpat", "--json"]);
+    let back: Value = serde_json::from_str(&back).unwrap();
+    assert_eq!((&back["sender"]["socket_id"], &back["beside"]), (&8.into(), &serde_json::json!([])));
+}
+
+#[test]
 fn stages_and_writes_are_tables_for_programs() {
     let folder = Folder::new("why-tsv");
     fixture::integrated(&folder);

@@ -113,6 +113,22 @@ code_type! {
 }
 
 code_type! {
+    /// What a task slept for.
+    Sleep {
+        Stopped = 1, "stopped", "Stopped by a signal (SIGSTOP, SIGTSTP) or a debugger.", "";
+        Frozen = 2, "frozen", "Frozen, by its cgroup's freezer or while the machine was suspended.", "";
+        Uninterruptible = 3, "uninterruptible", "In the kernel, where no signal wakes it: a disk, a file system, memory that is read in, a lock of the kernel's.", "";
+        Lock = 4, "lock", "A lock, or another thread: futex, semop, flock, fcntl.", "";
+        Timer = 5, "timer", "A time to be over: nanosleep, poll and select without a descriptor.", "";
+        Child = 6, "child", "A child process: wait4, waitid.", "";
+        Descriptors = 7, "descriptors", "Any of several descriptors: epoll, poll, select, io_uring.", "";
+        Data = 8, "data", "Data or a connection, of one descriptor: read, recv, accept, connect, msgrcv.", "";
+        Room = 9, "room", "Room, of one descriptor: write, send, splice, msgsnd.", "";
+        Other = 10, "other", "Another system call, or none.", "";
+    }
+}
+
+code_type! {
     /// What sort of event. Codes 1..=15 come from the kernel side (`wire.h`), from 32 on from user space (netlink).
     EventKind {
         Drop = 1, "drop", "`a` drop reason number (name in the log's metadata), `b` kernel address of the place.", "";
@@ -221,6 +237,7 @@ mod tests {
     fn numbers_and_names_are_used_once() {
         let lists = [
             LineageKind::CODES,
+            Sleep::CODES,
             EventKind::CODES,
             LossCause::CODES,
             verdict::CODES,

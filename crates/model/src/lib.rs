@@ -25,7 +25,7 @@ mod work;
 pub use application::{
     AppRecord, Crossing, CrossingRecord, Gap, Privacy, SocketRecord, TcpRecord, ThreadTime,
 };
-pub use codes::{EventKind, LineageKind, LossCause};
+pub use codes::{EventKind, LineageKind, LossCause, Sleep};
 pub use footprint::{Footprint, Link, Message, Network, Transport, Wifi};
 pub use ids::{BootNs, FuncId, PacketId, WallNs};
 pub use programs::{ProgramRecord, Stage};

@@ -4,7 +4,7 @@
 //! The CPU is not a field: a record belongs to a chunk, and a chunk to one CPU (the CPU on which the record was
 //! written; for a call that is the CPU of its return).
 
-use crate::codes::{EventKind, LineageKind, LossCause};
+use crate::codes::{EventKind, LineageKind, LossCause, Sleep};
 use crate::ids::{BootNs, FuncId, PacketId};
 use crate::programs::ProgramRecord;
 use crate::stacks::{CpuSample, Mapping, SampledStack};
@@ -283,12 +283,27 @@ pub struct OffCpu {
     pub more: bool,
     pub cpu_out: u16,
     pub cpu_in: u16,
+    /// `None`: it was preempted, or that is not known.
+    pub sleep: Option<Sleep>,
 }
 
 impl OffCpu {
-    /// As the kernel side has them.
+    /// As the kernel side has them; from the eighth bit on, for what it slept.
     pub const PREEMPTED: u16 = 1;
     pub const MORE: u16 = 2;
+    const SLEEP_SHIFT: u32 = 8;
+
+    /// What it slept for, of its flags.
+    pub fn sleep_of(flags: u16) -> Option<Sleep> {
+        Sleep::from_u8((flags >> Self::SLEEP_SHIFT) as u8)
+    }
+
+    /// All of them.
+    pub fn flags(&self) -> u16 {
+        let of = |is: bool, flag| if is { flag } else { 0 };
+        let sleep = self.sleep.map_or(0, |s| (s as u16) << Self::SLEEP_SHIFT);
+        of(self.preempted, Self::PREEMPTED) | of(self.more, Self::MORE) | sleep
+    }
 }
 
 /// The first packet of a poll of received packets, or the first after packets that are not in the log. Stands before its footprint.

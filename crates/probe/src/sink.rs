@@ -419,6 +419,7 @@ fn put(encoder: &mut Encoder, next: u64, raw: Raw<'_>, drops: &mut Drops, identi
             more: r.h.func & model::OffCpu::MORE != 0,
             cpu_out: r.cpu_out,
             cpu_in: r.cpu_in,
+            sleep: model::OffCpu::sleep_of(r.h.func),
         }),
         Raw::Process(r) => encoder.process(&process(r, identity)),
         Raw::Crossing(_)

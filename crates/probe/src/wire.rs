@@ -68,6 +68,18 @@ pub mod lineage_kind {
     pub const LIN_FRAGMENT: u32 = 5;
     pub const LIN_REALLOC: u32 = 7;
 }
+pub mod sleep {
+    pub const SLEEP_STOPPED: u32 = 1;
+    pub const SLEEP_FROZEN: u32 = 2;
+    pub const SLEEP_UNINTERRUPTIBLE: u32 = 3;
+    pub const SLEEP_LOCK: u32 = 4;
+    pub const SLEEP_TIMER: u32 = 5;
+    pub const SLEEP_CHILD: u32 = 6;
+    pub const SLEEP_DESCRIPTORS: u32 = 7;
+    pub const SLEEP_DATA: u32 = 8;
+    pub const SLEEP_ROOM: u32 = 9;
+    pub const SLEEP_OTHER: u32 = 10;
+}
 pub mod work_kind {
     pub const WORK_USER: u32 = 1;
     pub const WORK_KERNEL: u32 = 2;

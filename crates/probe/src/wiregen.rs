@@ -41,12 +41,13 @@ const STRUCTS: [&str; 35] = [
     "kp_rule",
     "kp_ring_ctl",
 ];
-const ENUMS: [&str; 12] = [
+const ENUMS: [&str; 13] = [
     "kp_kind",
     "kp_crossing_kind",
     "kp_loss",
     "kp_event_kind",
     "kp_lineage_kind",
+    "kp_sleep",
     "kp_work_kind",
     "kp_purpose",
     "kp_use_kind",

@@ -1,6 +1,6 @@
 //! The committed Rust types are those of the compiled kernel side.
 
-use kpat_model::codes::{Code, EventKind, LineageKind, LossCause};
+use kpat_model::codes::{Code, EventKind, LineageKind, LossCause, Sleep};
 use kpat_model::{Busy, Crossing, Purpose, UseKind};
 use kpat_probe::{
     btf::{Btf, kind},
@@ -33,10 +33,11 @@ fn rust_types_are_the_objects() {
 #[test]
 fn codes_are_in_the_registry() {
     let btf = btf(Build::ALL[0]);
-    let lists: [(&str, &str, &[Code]); 4] = [
+    let lists: [(&str, &str, &[Code]); 5] = [
         ("kp_loss", "KP_LOSS_", LossCause::CODES),
         ("kp_event_kind", "KP_EV_", EventKind::CODES),
         ("kp_lineage_kind", "KP_LIN_", LineageKind::CODES),
+        ("kp_sleep", "KP_SLEEP_", Sleep::CODES),
         ("kp_crossing_kind", "KP_X_", Crossing::CODES),
     ];
     for (name, prefix, codes) in lists {

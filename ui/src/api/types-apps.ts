@@ -206,6 +206,14 @@ export interface WhyStage {
   // Ready, for a CPU.
   waited: Ns | null;
   slept: Ns | null;
+  // Of that, as far as it is known, the longest first.
+  slept_for: WhySleep[];
+}
+
+export interface WhySleep {
+  // Behind "slept".
+  what: string;
+  ns: Ns;
 }
 
 // /api/app/writes?socket=   Writes of a TCP socket, those that took longest to be acknowledged first; 100 at most.

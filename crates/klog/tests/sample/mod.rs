@@ -217,6 +217,7 @@ impl Source {
                     more: self.rng.one_in(3),
                     cpu_out: self.num16(),
                     cpu_in: self.num16(),
+                    sleep: Sleep::from_u8(self.rng.below(11) as u8),
                 })
             }
             10 => {

@@ -2,9 +2,10 @@
 
 use crate::app::json::{ending, spread};
 use crate::open::OfDevice;
+use kpat_model::Sleep;
 use kpat_query::app;
 use kpat_query::verdict;
-use kpat_query::why::{ByStage, Drops, End, Opener, PathQueue, Stage, Sum, Threads, Why};
+use kpat_query::why::{Beside, ByStage, Drops, End, Opener, PathQueue, Stage, Sum, Threads, Trouble, Why};
 use kpat_store::tables::{DeviceRow, SocketRow};
 use serde_json::{Map, Value, json};
 
@@ -49,9 +50,16 @@ pub fn stages_of(w: &Why) -> Vec<Value> {
             "writes": s.of_writes.count, "of_writes_ns": spread(&s.of_writes), "longest_write": s.longest,
             "known_by": w.records(s.stage), "meaning": w.meaning(s.stage),
             "ran_ns": of_threads(|t| t.ran_ns), "waited_ns": of_threads(|t| t.waited_ns), "slept_ns": of_threads(|t| t.slept_ns),
+            "slept_for_ns": s.threads.as_ref().map(slept_for),
         })
     };
     w.stages.iter().map(stage).collect()
+}
+
+/// What threads slept for, as far as it is known.
+fn slept_for(t: &Threads) -> Value {
+    let of = |(sleep, ns): (Sleep, f64)| (sleep.name().to_owned(), json!(ns.round() as i64));
+    Value::Object(t.slept_for.longest().into_iter().map(of).collect())
 }
 
 /// The packets with which it opened.
@@ -101,7 +109,22 @@ fn path(p: &PathQueue) -> Value {
     })
 }
 
-pub fn value(logs: &[OfDevice], w: &Why) -> Value {
+/// Other sockets in trouble.
+fn in_trouble(logs: &[OfDevice], (at, b): &(usize, Beside)) -> Value {
+    let (what, error) = match b.trouble {
+        Trouble::NoPort => ("no-port", None),
+        Trouble::NotConnected(error) => ("not-connected", error),
+        Trouble::ConnectedLate => ("connected-late", None),
+        Trouble::Ended(error) => ("ended", Some(error)),
+    };
+    let device = &logs[*at].name;
+    json!({
+        "trouble": what, "error": error.map(app::errno), "sockets": b.sockets, "worst": b.worst, "ns": b.ns,
+        "device": if device.is_empty() { None } else { Some(device) },
+    })
+}
+
+pub fn value(logs: &[OfDevice], w: &Why, beside: &[(usize, Beside)]) -> Value {
     let log = &logs[w.host].log;
     let first = w.first().map(|s| s.stage.name());
     let rows = stages_of(w);
@@ -113,7 +136,7 @@ pub fn value(logs: &[OfDevice], w: &Why) -> Value {
     };
     let ends: Map<String, Value> =
         End::ALL.into_iter().map(|e| (e.name().to_owned(), json!(w.ends[e as usize]))).collect();
-    json!({
+    let mut value = json!({
         "first": first, "certain": w.is_certain(),
         "sender": end(&logs[w.host], &w.sender), "peer": w.peer.as_ref().map(|p| end(&logs[w.peer_host], p)),
         "clock": w.clock.as_ref().map(|c| json!({"offset_ns": c.offset_ns, "bound_ns": c.bound_ns})),
@@ -128,5 +151,7 @@ pub fn value(logs: &[OfDevice], w: &Why) -> Value {
         "meanwhile": w.meanwhile.as_ref().map(|m| json!({"socket": end(&logs[w.peer_host], &m.socket), "ns": m.ns, "of_ns": m.of_ns})),
         "drops": w.drops.iter().map(|d| drops(logs, d)).collect::<Vec<_>>(),
         "fq_paces": w.fq_paces, "pacing_unknown": w.pacing_unknown, "begins_unknown": w.begins_unknown, "events_lost": w.lost,
-    })
+    });
+    value["beside"] = beside.iter().map(|b| in_trouble(logs, b)).collect();
+    value
 }

@@ -9,7 +9,7 @@ use crate::output::{Meter, Output, usage};
 use anyhow::bail;
 use kpat_query::PacketDetail;
 use kpat_query::app;
-use kpat_query::why::{self, Host};
+use kpat_query::why::{self, Beside, Host, Stage, Why};
 use kpat_store::tables::{PacketRow, SocketRow};
 use std::cmp::Reverse;
 use std::path::Path;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
     override_usage = "kpat why [OPTIONS] [SOCKET] <X.kpat>\n       kpat why [OPTIONS] --packet <ID> <X.kpat>\n       kpat why [OPTIONS] --frame <[CAPTURE:]NUMBER> <X.kpat>"
 )]
 pub struct Args {
-    /// The socket that writes, by its number in `kpat app`, and the integrated log [default: the TCP socket that wrote most; where there is none, that of any other protocol]
+    /// The socket that writes, by its number in `kpat app`, and the integrated log [default: of the TCP connection in which one wrote most, the end that asks, or if that waited for its answer's way above all, the end that answers; where nothing was written by TCP, a socket of another protocol, or the one that waited longest to be connected]
     #[arg(value_names = ["SOCKET", "X.kpat"], num_args = 1..=2, required = true)]
     words: Vec<String>,
     /// The socket that wrote the data in this packet
@@ -65,7 +65,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             (at, socket, Some(packet))
         }
         (false, id) => {
-            let (at, socket) = chosen(path, &logs, &args.device, id)?;
+            let (at, socket) = match id {
+                Some(id) => numbered(path, &logs, &args.device, id)?,
+                None => most(path, &logs, &args.device)?,
+            };
             (at, socket, None)
         }
     };
@@ -81,6 +84,10 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         out.progress(&mut meter, "following writes", done, parts);
         true
     })?;
+    let found = match found {
+        Some(found) if id.is_none() && !named => Some(way_that_tells(&hosts, found)?),
+        found => found,
+    };
     out.clear_progress();
     let Some(found) = found else {
         if let Some(own) = socket.mptcp_socket {
@@ -99,18 +106,19 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         let ends = if socket.proto == TCP { "neither end of the connection of" } else { "no call of" };
         bail!("{ends} socket {} has a write in the log", socket.socket_id)
     };
-    if (found.host, found.sender.socket_id) != (at, socket.socket_id) {
+    if (id.is_some() || named) && (found.host, found.sender.socket_id) != (at, socket.socket_id) {
         out.say(&format!(
             "socket {} wrote nothing; this is what its peer, socket {}, wrote",
             socket.socket_id, found.sender.socket_id
         ));
     }
+    let beside = if id.is_none() && !named { beside(&logs, &found)? } else { Vec::new() };
     if out.json {
-        out.value(&json::value(&logs, &found))?;
+        out.value(&json::value(&logs, &found, &beside))?;
     } else if let Some(tsv) = args.listing.tsv(&json::FIELDS)? {
         tsv.rows(json::stages_of(&found), out)?;
     } else {
-        text::show(&logs, &found, &args.listing, out)?;
+        text::show(&logs, &found, &beside, &args.listing, out)?;
     }
     Ok(out.ended(found.lost > 0))
 }
@@ -136,23 +144,68 @@ fn of_packet(log: &Integrated, args: &Args, out: &Output) -> anyhow::Result<(Soc
     Ok((found, detail))
 }
 
-/// The socket with this number, or the one that wrote most (of two the older: who connects has a socket first), of TCP if there is one, on this device or on any; and whose it is.
-fn chosen(
-    path: &Path,
-    logs: &[OfDevice],
-    device: &Device,
-    id: Option<i64>,
-) -> anyhow::Result<(usize, SocketRow)> {
+/// Of a connection that nobody chose an end of: the whole time is that of the end that asks; if an answer's way had most of that, its own direction tells why.
+fn way_that_tells(hosts: &[Host<'_>], found: Why) -> kpat_query::Result<Why> {
+    let waits_for_its_way = |w: &Why| w.first().is_some_and(|s| s.stage == Stage::Answer);
+    if found.is_of_datagrams() || found.asks && !waits_for_its_way(&found) {
+        return Ok(found);
+    }
+    let other = match &found.peer {
+        Some(peer) => why::why(hosts, found.peer_host, peer, None, &mut |_, _| true)?,
+        None => None,
+    };
+    let Some(other) = other.filter(|o| o.sender.socket_id != found.sender.socket_id && o.asks != found.asks)
+    else {
+        return Ok(found);
+    };
+    let (asks, answers) = if found.asks { (found, other) } else { (other, found) };
+    Ok(if waits_for_its_way(&asks) { answers } else { asks })
+}
+
+/// Sockets of all logs that are in trouble, and none of this connection; each with the place of its log.
+fn beside(logs: &[OfDevice], found: &Why) -> kpat_query::Result<Vec<(usize, Beside)>> {
+    let own = |at: usize| {
+        let sender = Some(found.sender.socket_id).filter(|_| found.host == at);
+        let peer = found.peer.as_ref().filter(|_| found.peer_host == at).map(|p| p.socket_id);
+        sender.into_iter().chain(peer).collect::<Vec<_>>()
+    };
+    let mut out = Vec::new();
+    for (at, l) in logs.iter().enumerate() {
+        out.extend(why::beside(&l.log, &own(at))?.into_iter().map(|b| (at, b)));
+    }
+    Ok(out)
+}
+
+/// The sockets of this device or of any, each with the place of its log.
+fn sockets(path: &Path, logs: &[OfDevice], device: &Device) -> anyhow::Result<Vec<(usize, SocketRow)>> {
     let only = if device.name.is_some() { Some(place(path, logs, device)?) } else { None };
     let mut all: Vec<(usize, SocketRow)> = Vec::new();
     for (at, l) in logs.iter().enumerate().filter(|(at, _)| only.is_none_or(|o| o == *at)) {
         all.extend(l.log.all::<SocketRow>()?.into_iter().map(|s| (at, s)));
     }
-    let Some(id) = id else {
-        let most = all.into_iter().filter(|(_, s)| s.proto == TCP || s.sent_bytes > 0);
-        let most = most.max_by_key(|(_, s)| (s.proto == TCP, s.sent_bytes, Reverse(s.first_ns)));
-        return most.ok_or_else(|| usage(NOTHING));
-    };
+    Ok(all)
+}
+
+/// The socket that wrote most (of two the older: who connects has a socket first), of TCP if there is one; else the one that waited longest to be connected.
+fn most(path: &Path, logs: &[OfDevice], device: &Device) -> anyhow::Result<(usize, SocketRow)> {
+    let all = sockets(path, logs, device)?;
+    let wrote = all.iter().filter(|(_, s)| s.sent_bytes > 0);
+    if let Some(most) = wrote.max_by_key(|(_, s)| (s.proto == TCP, s.sent_bytes, Reverse(s.first_ns))) {
+        return Ok(most.clone());
+    }
+    let mut waited: Option<(i64, (usize, i64))> = None;
+    for (at, l) in logs.iter().enumerate() {
+        let worst = why::beside(&l.log, &[])?.into_iter().map(|b| (b.ns, (at, b.worst)));
+        waited = waited.into_iter().chain(worst).max();
+    }
+    let is = |(at, s): &&(usize, SocketRow)| waited.is_some_and(|(_, of)| of == (*at, s.socket_id));
+    let connects = |(_, s): &&(usize, SocketRow)| s.proto == TCP && s.peer_port != 0;
+    let found = all.iter().find(is).or_else(|| all.iter().find(connects)).or(all.first());
+    found.cloned().ok_or_else(|| usage(NOTHING))
+}
+
+fn numbered(path: &Path, logs: &[OfDevice], device: &Device, id: i64) -> anyhow::Result<(usize, SocketRow)> {
+    let all = sockets(path, logs, device)?;
     let mut those: Vec<(usize, SocketRow)> = all.into_iter().filter(|(_, s)| s.socket_id == id).collect();
     match those.len() {
         0 => Err(usage(format!("the log has no socket {id}; kpat app {} lists them", path.display()))),

@@ -7,7 +7,8 @@ use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, p
 use kpat_model::explained::drop_reason;
 use kpat_query::app;
 use kpat_query::why::{
-    ByStage, Drops, End, Meanwhile, Opener, PathQueue, Stage, Sum, TooLarge, Until, Waited, Why,
+    Beside, ByStage, Drops, End, Meanwhile, Opener, PathQueue, Stage, Sum, TooLarge, Trouble, Until, Waited,
+    Why, slept_for,
 };
 use kpat_store::tables::{DeviceRow, SocketRow};
 
@@ -15,7 +16,13 @@ use kpat_store::tables::{DeviceRow, SocketRow};
 const STAGES_OF_A_WRITE: usize = 4;
 const BAR: usize = 12;
 
-pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyhow::Result<()> {
+pub fn show(
+    logs: &[OfDevice],
+    w: &Why,
+    beside: &[(usize, Beside)],
+    listing: &Listing,
+    out: &Output,
+) -> anyhow::Result<()> {
     let mut facts = Pairs::new();
     let log = &logs[w.host].log;
     facts.add("connection", ends(logs, w));
@@ -110,6 +117,9 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
         let text = "the listener's ss -lnt: with more in Recv-Q than in Send-Q its program accepts too slowly, and it drops SYNs without naming a reason; TcpExtListenOverflows, TcpExtListenDrops";
         notes.line("look at", Line::of(text, Style::Faint));
     }
+    for (n, b) in beside.iter().enumerate() {
+        notes.add(if n == 0 { "beside it" } else { "" }, in_trouble(logs, b));
+    }
     let what = match w.is_of_datagrams() {
         true => "its calls, and how long it waited for answers",
         false => "what TCP itself was waiting for, by its state",
@@ -122,6 +132,31 @@ pub fn show(logs: &[OfDevice], w: &Why, listing: &Listing, out: &Output) -> anyh
     out.lines(&notes.render(out.width))
 }
 
+/// Other sockets in trouble, and where to look.
+fn in_trouble(logs: &[OfDevice], (at, b): &(usize, Beside)) -> String {
+    let of = match logs[*at].name.as_str() {
+        "" => String::new(),
+        name => format!(" --device {name}"),
+    };
+    let (those, were) = (plural(b.sockets, "socket"), if b.sockets == 1 { "was" } else { "were" });
+    let took = match b.sockets {
+        1 => duration(b.ns),
+        _ => format!("{} at most", duration(b.ns)),
+    };
+    let words = match b.trouble {
+        Trouble::NoPort => format!("{those} {were} never connected: {}", app::NO_PORT),
+        Trouble::NotConnected(Some(e)) => format!("{those} {were} not connected: {}, {took}", app::errno(e)),
+        Trouble::NotConnected(None) => format!("{those} {were} not connected, {took}"),
+        Trouble::ConnectedLate => format!("{those} {were} connected late, {took}"),
+        Trouble::Ended(e) => format!("{those} ended with {}", app::errno(e)),
+    };
+    let look = match b.trouble {
+        Trouble::NoPort | Trouble::Ended(_) => "kpat app --socket",
+        _ => "kpat why",
+    };
+    format!("{words}: {look} {}{of}", b.worst)
+}
+
 /// What the threads did in a stage that is their program's; not of a small one.
 fn threads(w: &Why, s: &Sum) -> Option<String> {
     let t = s.threads.filter(|t| w.share(s) >= 0.05 && t.known_ns() * 20.0 >= s.ns)?;
@@ -131,6 +166,13 @@ fn threads(w: &Why, s: &Sum) -> Option<String> {
     let did =
         did.map(|(ns, what)| format!("{what} {} ({})", duration(ns.round() as i64), percent(ns / known)));
     let mut words = did.collect::<Vec<_>>().join(", ");
+    let most =
+        t.slept_for.longest().into_iter().filter(|(_, ns)| ns * 50.0 >= t.slept_ns && ns * 1000.0 >= known);
+    let most: Vec<String> =
+        most.map(|(sleep, ns)| format!("{} {}", slept_for(sleep), duration(ns.round() as i64))).collect();
+    if !most.is_empty() {
+        words += &format!(": {}", most.join(", "));
+    }
     if t.waited_ns * 10.0 > known {
         words += "; who waits is ready, but others run there, or its group has used up its share";
     }
@@ -225,7 +267,9 @@ fn mostly(s: &Sum) -> Option<String> {
     let t = s.threads.filter(|t| t.known_ns() * 2.0 > s.ns)?;
     let did = [(t.ran_ns, "ran"), (t.waited_ns, "waited for a CPU"), (t.slept_ns, "slept")];
     let (ns, what) = did.into_iter().find(|(ns, _)| ns * 2.0 > s.ns)?;
-    Some(format!("its threads {what} for {} of it", percent(ns / s.ns)))
+    let most = t.slept_for.longest().first().filter(|(_, ns)| what == "slept" && ns * 2.0 > s.ns).copied();
+    let most = most.map(|(sleep, _)| format!(", {}", slept_for(sleep))).unwrap_or_default();
+    Some(format!("its threads {what} for {} of it{most}", percent(ns / s.ns)))
 }
 
 /// What a path looks like that takes no large packets and does not say so.

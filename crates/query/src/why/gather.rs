@@ -5,6 +5,7 @@ use super::large::Sizes;
 use super::owed::Open;
 use super::path::Stays;
 use super::queue::Queue;
+use super::threads::Did;
 use crate::abreast::Progress;
 use crate::app::connections::{Clock, Life, Lives, STAGES, is_received};
 use crate::app::flight::Flight;
@@ -86,8 +87,8 @@ impl HeldBy {
 pub(super) struct Gathered {
     /// By offset.
     pub writes: Vec<Write>,
-    /// What the threads of both ends did, in order of time.
-    pub threads: [Vec<ThreadTimeRow>; 2],
+    /// What the threads of both ends did.
+    pub threads: [Did; 2],
     pub left_out: u64,
     /// In order of time, without overlap.
     pub held: Vec<HeldBy>,

@@ -9,6 +9,8 @@
 //! the newest byte alone, which in a full pipe is always at its end or always at its beginning.
 
 mod answer;
+mod asleep;
+mod beside;
 mod datagrams;
 mod drops;
 mod end;
@@ -34,6 +36,8 @@ use crate::app::{Ending, Spread, died_idle};
 use crate::error::Result;
 use crate::packet::PacketDetail;
 use crate::store::Store;
+pub use asleep::{SleptFor, slept_for};
+pub use beside::{Beside, Trouble, beside};
 pub use drops::Drops;
 pub use end::End;
 use gather::Elsewhere;

@@ -2,6 +2,7 @@
 //! their calls on the socket began to send or was over (table `thread_time`); of shorter times, and where several threads call by turns, nothing is known.
 
 use super::Stage;
+use super::asleep::{self, Sleepers, SleptFor};
 use super::gather::Gathered;
 use crate::error::Result;
 use crate::store::Store;
@@ -15,6 +16,8 @@ pub struct Threads {
     pub waited_ns: f64,
     /// Or, for at most a tick each time, ran.
     pub slept_ns: f64,
+    /// As far as it is known; of `slept_ns`.
+    pub slept_for: SleptFor,
 }
 
 impl Threads {
@@ -30,25 +33,39 @@ pub(super) type Pieces = Vec<(i64, i64, f64)>;
 /// Stages of which one end's program is the cause, and whose pieces are kept.
 pub(super) const PROGRAMS: [Stage; 2] = [Stage::Application, Stage::PeerApplication];
 
-/// What is known of the threads of these sockets of one log, in order of time. `here`: this log's clock of another's.
+/// What is known of the threads of one end's socket.
+#[derive(Default)]
+pub(super) struct Did {
+    /// In order of time.
+    times: Vec<ThreadTimeRow>,
+    asleep: Sleepers,
+}
+
+/// What is known of the threads of these sockets of one log. `here`: this log's clock of another's.
 pub(super) fn of_sockets(
     store: &Store,
     sockets: [Option<i64>; 2],
     here: impl Fn(i64) -> i64,
-) -> Result<[Vec<ThreadTimeRow>; 2]> {
-    let mut out: [Vec<ThreadTimeRow>; 2] = Default::default();
+) -> Result<[Did; 2]> {
+    let mut out: [Did; 2] = Default::default();
     let table = store.table::<ThreadTimeRow>()?;
     table.each((0..table.groups()).collect(), |r: ThreadTimeRow| {
         if let Some(end) = sockets.iter().position(|s| *s == Some(r.socket_id)) {
-            out[end].push(ThreadTimeRow { from_ns: here(r.from_ns), to_ns: here(r.to_ns), ..r });
+            out[end].times.push(r);
         }
     })?;
-    out.iter_mut().for_each(|rows| rows.sort_by_key(|r| r.from_ns));
+    for did in &mut out {
+        did.asleep = asleep::of_threads(store, &did.times, &here)?;
+        for r in &mut did.times {
+            (r.from_ns, r.to_ns) = (here(r.from_ns), here(r.to_ns));
+        }
+        did.times.sort_by_key(|r| r.from_ns);
+    }
     Ok(out)
 }
 
 /// Who waits for the other end sleeps: so what a thread ran, and waited for a CPU, is first of all in the time in which something was up to it.
-fn of_one(r: &ThreadTimeRow, pieces: &Pieces) -> Threads {
+fn of_one(r: &ThreadTimeRow, asleep: &Sleepers, pieces: &Pieces) -> Threads {
     let first = pieces.partition_point(|p| p.1 <= r.from_ns);
     let within = |p: &(i64, i64, f64)| (p.1.min(r.to_ns) - p.0.max(r.from_ns)) as f64 * p.2;
     let of_stage: f64 = pieces[first..].iter().take_while(|p| p.0 < r.to_ns).map(within).sum();
@@ -56,7 +73,9 @@ fn of_one(r: &ThreadTimeRow, pieces: &Pieces) -> Threads {
     // It ran whenever it did not wait. Else the kernel's count may be of before the last tick.
     let ran = if r.slept == 0 { r.to_ns - r.from_ns - r.waited_ns } else { r.ran_ns };
     let ran_ns = (ran.max(0) as f64).min(of_stage - waited_ns);
-    Threads { ran_ns, waited_ns, slept_ns: of_stage - waited_ns - ran_ns }
+    let slept_ns = of_stage - waited_ns - ran_ns;
+    let asleep = asleep.get(&r.thread).map_or(&[][..], Vec::as_slice);
+    Threads { ran_ns, waited_ns, slept_ns, slept_for: asleep::within(r, slept_ns, asleep, pieces) }
 }
 
 /// Of a stage; `None`: nothing is known.
@@ -64,11 +83,13 @@ pub(super) fn threads(stage: Stage, pieces: &mut [Pieces; 2], g: &Gathered) -> O
     let at = PROGRAMS.iter().position(|s| *s == stage)?;
     pieces[at].sort_unstable_by_key(|p| p.0);
     let mut all = Threads::default();
-    for r in &g.threads[at] {
-        let one = of_one(r, &pieces[at]);
+    let did = &g.threads[at];
+    for r in &did.times {
+        let one = of_one(r, &did.asleep, &pieces[at]);
         all.ran_ns += one.ran_ns;
         all.waited_ns += one.waited_ns;
         all.slept_ns += one.slept_ns;
+        all.slept_for.add(&one.slept_for);
     }
     (all.known_ns() > 0.0).then_some(all)
 }
@@ -82,7 +103,7 @@ mod tests {
     }
 
     fn of(r: &ThreadTimeRow, pieces: &Pieces) -> (f64, f64, f64) {
-        let t = of_one(r, pieces);
+        let t = of_one(r, &Sleepers::new(), pieces);
         (t.ran_ns, t.waited_ns, t.slept_ns)
     }
 

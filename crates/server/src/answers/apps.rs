@@ -192,6 +192,13 @@ answers! {
         /// Ready, for a CPU.
         waited: Option<Ns>,
         slept: Option<Ns>,
+        /// Of that, as far as it is known, the longest first.
+        slept_for: Vec<WhySleep>,
+    }
+    WhySleep {
+        /// Behind "slept".
+        what: String,
+        ns: Ns,
     }
     /// /api/app/writes?socket=   Writes of a TCP socket, those that took longest to be acknowledged first; 100 at most.
     SocketWrites {

@@ -12,6 +12,15 @@ use std::sync::Arc;
 /// Writes that a page lists.
 const MOST: usize = 100;
 
+/// What a program's threads slept for.
+fn slept_for(t: &why::Threads) -> Vec<WhySleep> {
+    let of = |(sleep, ns): (kpat_model::Sleep, f64)| WhySleep {
+        what: why::slept_for(sleep).to_owned(),
+        ns: Ns(ns.round() as i64),
+    };
+    t.slept_for.longest().into_iter().map(of).collect()
+}
+
 fn since(ask: &Ask<'_>, at_ns: i64) -> Ns {
     Ns(at_ns.saturating_sub(ask.log.start_ns()))
 }
@@ -69,6 +78,7 @@ pub fn why(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<SocketWhy> {
                     ran: of_threads(|t| t.ran_ns),
                     waited: of_threads(|t| t.waited_ns),
                     slept: of_threads(|t| t.slept_ns),
+                    slept_for: s.threads.iter().flat_map(slept_for).collect(),
                 }
             })
             .collect(),

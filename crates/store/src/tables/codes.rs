@@ -1,6 +1,8 @@
 //! Which column holds which codes of the registry.
 
-use kpat_model::codes::{Code, EventKind, LineageKind, LossCause, clock_method, match_key, side, verdict};
+use kpat_model::codes::{
+    Code, EventKind, LineageKind, LossCause, Sleep, clock_method, match_key, side, verdict,
+};
 use kpat_model::{Busy, Crossing, Exchanged, LinkWhat, Purpose, WifiWhat};
 
 /// What the numbers of a column mean; empty: they are others' numbers (protocols, types of devices), or are explained where the column is.
@@ -11,6 +13,7 @@ pub fn codes(table: &str, column: &str) -> Vec<Code> {
         ("association", "side") => side::CODES.to_vec(),
         ("association" | "crossing", "key") => match_key::CODES.to_vec(),
         ("lineage", "kind") => LineageKind::CODES.to_vec(),
+        ("pause", "slept_for") => Sleep::CODES.to_vec(),
         ("app_event", "crossing") => Crossing::CODES.to_vec(),
         ("clock", "method") => clock_method::CODES.to_vec(),
         ("work" | "sample", "busy") => Busy::CODES.to_vec(),

@@ -93,6 +93,7 @@ table! { PAUSE, PauseRow, "pause", 65536,
     woken_ns: Option<i64>, Delta, "ns", "boot", "preempted, or the waking was not seen", "When what it waited for had come: from then on it waited for the CPU.";
     cpu_out: i32, Dict, "", "", "", "CPU that it was taken off.";
     cpu_in: i32, Dict, "", "", "", "CPU that it came back on.";
+    slept_for: Option<i32>, Dict, "code", "", "preempted, or not known", "What it waited for.";
 } }
 
 table! { CALL_INDEX, CallIndexRow, "call_index", 65536,

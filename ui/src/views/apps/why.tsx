@@ -23,7 +23,8 @@ function Bar({ of }: { of: Reasons }): JSX.Element {
 function Threads({ of }: { of: WhyStage }): JSX.Element | null {
   if (of.ran === null || of.waited === null || of.slept === null) return null;
   const did = ([["ran", of.ran], ["waited for a CPU", of.waited], ["slept", of.slept]] as const).filter(([, ns]) => ns > 0);
-  return <div class="muted">its threads {did.map(([what, ns]) => `${what} ${span(ns)}`).join(", ")}</div>;
+  const slept = of.slept_for.map(({ what, ns }) => `${what} ${span(ns)}`).join(", ");
+  return <div class="muted">its threads {did.map(([what, ns]) => `${what} ${span(ns)}`).join(", ")}{slept !== "" && `: ${slept}`}</div>;
 }
 
 /** A socket of this device or of another one. */
