@@ -43,6 +43,8 @@ pub(super) struct Facts {
     /// And the station asked whether it was true, and had no answer.
     pub queried: bool,
     pub algorithm: i64,
+    /// Associated without an authentication on the air: fast transition over the distribution system.
+    pub over_ds: bool,
     pub again: bool,
     pub attempts: u32,
     /// Where the first attempt was made.

@@ -22,6 +22,8 @@ mod open;
 mod pace;
 mod phase;
 #[cfg(test)]
+mod over_ds_test;
+#[cfg(test)]
 mod refused_test;
 mod rest;
 #[cfg(test)]

@@ -419,9 +419,22 @@ impl Open {
     fn associate(&mut self, mark: &Mark) -> Option<Phase> {
         match mark.what {
             What::AssocStart { again } => {
+    /// Who has a link and asks another access point without an authentication has made that by the old one (802.11r): nothing else may.
+    fn over_ds(&mut self, mark: &Mark, again: bool) {
+        let (from, f) = (self.from.bssid, &mut self.facts);
+        let begins = matches!(self.tiles.phase().group(), Group::Decision | Group::Search) && f.attempts == 0;
+        let linked =
+            !f.first_join && !f.underway && !self.carrier_gone && from.is_some() && from != mark.bssid;
+        if begins && linked && again {
+            (f.over_ds, f.auth_before_carrier, f.algorithm, f.attempts) = (true, true, 2, 1);
+            f.tried = mark.bssid;
+        }
+    }
+
                 self.facts.again |= again;
                 if mark.bssid.is_some() {
                     self.to.bssid = mark.bssid;
+                self.over_ds(mark, again);
                 }
                 self.to.ssid = mark.text.clone().or(self.to.ssid.take());
                 (self.joined, self.ready) = (false, false);

@@ -125,6 +125,9 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             Some(Phase::KeyExchange) => "the access point had taken this station, and began the 4-way handshake only then".into(),
             _ => "the access point had taken this station, and sent no first message of the 4-way handshake".into(),
         }),
+        Phase::Association if o.facts.over_ds && o.facts.attempts == 1 => put_off(s).or_else(|| {
+            Some("no authentication before it: fast transition over the distribution system, by which the old access point passed it on".into())
+        }),
         Phase::Eap => super::eap::why(s),
         Phase::KeyExchange => repeated(s),
         Phase::KeyInstall if o.facts.first_key == 0 && o.facts.algorithm == 2 => {
