@@ -3,7 +3,7 @@
 use super::mark::{Mark, Source, What};
 use super::open::Open;
 use super::phase::{Phase, Span, Step};
-use super::words::status_words;
+use super::words::{reason_words, status_words};
 
 /// A scan of so many channels looked everywhere.
 const FULL: usize = 6;
@@ -23,6 +23,7 @@ pub(super) fn explain(spans: &mut [Span], o: &Open, over: bool) {
         let next = spans.get(i + 1);
         let ends = next.is_none() && !over;
         let asked = spans[..i].iter().any(|s| s.phase == Phase::Dhcp);
+        let tried = spans[..i].iter().any(|s| s.phase == Phase::Retry);
         answered |= matches!(spans[i].begin.what, What::ArpReply { sent: false });
         let words = match spans[i].phase {
             Phase::Dhcp => dhcp(&spans[i], next, o, ends),
@@ -36,9 +37,13 @@ pub(super) fn explain(spans: &mut [Span], o: &Open, over: bool) {
             Phase::Neighbour | Phase::FirstData => {
                 shut_there(&spans[i], o).or_else(|| unsent(&spans[i], o)).or_else(|| neighbour(&spans[i], o, answered))
             }
+            Phase::ProbingPause if tried => Some(
+                "nothing was joined: what failed before the supplicant leaves out for a while, also where the scan found it (wpa_supplicant: 10 s and more behind a wrong password)".into(),
+            ),
             // Of the whole scan and the whole handshake nothing can be concluded.
             Phase::Probing if ends => None,
             Phase::KeyExchange if ends && messages(&spans[i], 1) < 3 => repeated(&spans[i]),
+            Phase::Probing if tried => of(&spans[i], None, o),
             _ => of(&spans[i], next.map(|s| s.phase), o),
         };
         let words = match words {
@@ -280,9 +285,13 @@ fn taken(words: &str) -> bool {
     [What::AdminDown, What::Removed].iter().any(|what| Mark::new(0, *what, Source::Unknown).words() == words)
 }
 
-/// Of an attempt that was refused with a status: what that says. With SAE a confirm that does not fit is refused with 1 by hostapd, with 15 by the standard.
+/// Of an attempt that was refused with a status, or ended by a farewell with a reason: what that says. With SAE a confirm that does not fit is refused with 1 by hostapd, with 15 by the standard.
 fn meaning(o: &Open, words: &str) -> &'static str {
-    let status = words.rsplit_once(", status ").and_then(|(_, n)| n.parse().ok());
+    let number = |name: &str| words.rsplit_once(name).and_then(|(_, n)| n.parse().ok());
+    if let Some(reason) = number(", reason ") {
+        return reason_words(reason);
+    }
+    let status = number(", status ");
     let sae = || o.marks.iter().any(|m| m.what == What::AuthStart { algorithm: 4 });
     match status {
         Some(1 | 15) if sae() => " (as with a wrong password)",
