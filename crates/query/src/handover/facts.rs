@@ -52,6 +52,8 @@ pub(super) struct Facts {
     pub refusals: Vec<String>,
     pub first_auth: Option<Mark>,
     pub dhcp_v4: bool,
+    /// Whether the interface had the address that was confirmed last is not known.
+    pub unseen: bool,
     /// The address that was last looked for at others, and whether one had it.
     pub probed: Option<Box<str>>,
     pub duplicate: bool,

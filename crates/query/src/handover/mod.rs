@@ -8,6 +8,8 @@
 mod addresses;
 mod asked;
 mod beside;
+#[cfg(test)]
+mod confirmed_test;
 mod eap;
 mod facts;
 mod flow;
@@ -19,10 +21,10 @@ mod mark;
 #[cfg(test)]
 mod odd_test;
 mod open;
-mod pace;
-mod phase;
 #[cfg(test)]
 mod over_ds_test;
+mod pace;
+mod phase;
 #[cfg(test)]
 mod refused_test;
 mod rest;

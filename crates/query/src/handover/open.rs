@@ -55,6 +55,8 @@ pub(super) struct Open {
     up: Option<Mark>,
     /// The last EAPOL frame sent whose number is not known.
     unnumbered: Option<Mark>,
+    /// Whether the interface has the address that the mark of now names, if that is known.
+    pub confirmed: Option<bool>,
     /// The port is open: what comes may be data.
     pub ready: bool,
     /// Of the last mark that changed anything.
@@ -86,6 +88,7 @@ impl Open {
             stations: false,
             up: None,
             unnumbered: None,
+            confirmed: None,
             ready: false,
             facts: Facts { algorithm: -1, ..Facts::default() },
         }
@@ -416,9 +419,6 @@ impl Open {
         }
     }
 
-    fn associate(&mut self, mark: &Mark) -> Option<Phase> {
-        match mark.what {
-            What::AssocStart { again } => {
     /// Who has a link and asks another access point without an authentication has made that by the old one (802.11r): nothing else may.
     fn over_ds(&mut self, mark: &Mark, again: bool) {
         let (from, f) = (self.from.bssid, &mut self.facts);
@@ -431,10 +431,13 @@ impl Open {
         }
     }
 
+    fn associate(&mut self, mark: &Mark) -> Option<Phase> {
+        match mark.what {
+            What::AssocStart { again } => {
+                self.over_ds(mark, again);
                 self.facts.again |= again;
                 if mark.bssid.is_some() {
                     self.to.bssid = mark.bssid;
-                self.over_ds(mark, again);
                 }
                 self.to.ssid = mark.text.clone().or(self.to.ssid.take());
                 (self.joined, self.ready) = (false, false);

@@ -125,13 +125,13 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             "message 1 came {} times and no message 3: the access point does not accept message 2, as with a wrong passphrase",
             messages(s, 1)
         )),
+        Phase::Association if o.facts.over_ds && o.facts.attempts == 1 => put_off(s).or_else(|| {
+            Some("no authentication before it: fast transition over the distribution system, by which the old access point passed it on".into())
+        }),
         Phase::Association => put_off(s),
         Phase::KeyWait if long(1000) => Some(match next {
             Some(Phase::KeyExchange) => "the access point had taken this station, and began the 4-way handshake only then".into(),
             _ => "the access point had taken this station, and sent no first message of the 4-way handshake".into(),
-        }),
-        Phase::Association if o.facts.over_ds && o.facts.attempts == 1 => put_off(s).or_else(|| {
-            Some("no authentication before it: fast transition over the distribution system, by which the old access point passed it on".into())
         }),
         Phase::Eap => super::eap::why(s),
         Phase::KeyExchange => repeated(s),
@@ -459,12 +459,14 @@ fn unsent(s: &Span, o: &Open) -> Option<String> {
     let idle_ns = first.min(s.to_ns) - s.from_ns;
     // A request that was lost is repeated sooner.
     let early = o.facts.early_arp.is_some() && s.dur_ns() <= REPEATED_NS;
-    (!early && idle_ns >= 300 * MS && idle_ns * 10 >= s.dur_ns() * 9).then(|| {
-        format!(
-            "nothing was sent for {}: the network was there, and nobody asked it for anything",
-            milliseconds(idle_ns)
-        )
-    })
+    let shut = o.marks.iter().any(|m| m.what == What::AdminDown);
+    let why = if shut {
+        "the interface had been shut, by which the kernel forgets its routes: where nobody sets them again there is no way to other networks"
+    } else {
+        "the network was there, and nobody asked it for anything"
+    };
+    (!early && idle_ns >= 300 * MS && idle_ns * 10 >= s.dur_ns() * 9)
+        .then(|| format!("nothing was sent for {}: {why}", milliseconds(idle_ns)))
 }
 
 fn neighbour(s: &Span, o: &Open, answered: bool) -> Option<String> {
