@@ -21,6 +21,10 @@ status() { wpa status | sed -n "s/^$1=//p"; }
 hwsim() { first sh -c "echo $3 > /sys/kernel/debug/ieee80211/$(cat $RUN/phy$1)/hwsim/$2"; }
 echoes() { echo $(($(grep -c ' echo ' "$out/voice.log" 2>/dev/null) + 0)); }
 not_made() { echo "$(date +%s.%6N): ${name:-before the first}: $1" | tee -a "$out/not-made.log"; }
+anew() { # which access point: begins anew with what was set
+	ap $1 disable >/dev/null
+	ap $1 enable | grep -q OK || echo "$(date +%s.%6N): set-up: access point $1 did not begin anew" | tee -a "$out/not-made.log"
+}
 more() { # echoes, seconds
 	local before=$(echoes) end=$((SECONDS + $2))
 	while [ $SECONDS -lt $end ]; do [ "$(echoes)" -ge $((before + $1)) ] && return; sleep 0.2; done
@@ -309,14 +313,14 @@ case-ended-supplicant() {
 
 case-other-network() {
 	between
-	ap 2 set ssid kpat-other >/dev/null; ap 2 set wpa_passphrase kpat-secret >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null
+	ap 2 set ssid kpat-other >/dev/null; ap 2 set wpa_passphrase kpat-secret >/dev/null; anew 2
 	wpa add_network >/dev/null; wpa set_network 1 ssid '"kpat-other"' >/dev/null; wpa set_network 1 psk '"kpat-secret"' >/dev/null; wpa set_network 1 scan_freq '2412 2437' >/dev/null
 	sleep 1; wpa scan freq=2412,2437 >/dev/null; sleep 2
 	begin other-network
 	wpa select_network 1 >/dev/null; said "CTRL-EVENT-CONNECTED" 30; over 40
 	between
 	wpa select_network 0 >/dev/null; sleep 1; wpa remove_network 1 >/dev/null
-	ap 2 set ssid kpat >/dev/null; ap 2 set wpa_passphrase kpat-secret >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null
+	ap 2 set ssid kpat >/dev/null; ap 2 set wpa_passphrase kpat-secret >/dev/null; anew 2
 	until_at 1 40
 }
 
@@ -367,7 +371,7 @@ case-flow-pauses() {
 
 transitions() { # the first access point may ask its stations to go (802.11v)
 	between
-	ap 1 set bss_transition 1 >/dev/null; ap 1 disable >/dev/null; ap 1 enable >/dev/null; sleep 1
+	ap 1 set bss_transition 1 >/dev/null; anew 1; sleep 1
 }
 
 case-asked-to-go() {
@@ -402,7 +406,7 @@ case-reassociate() {
 
 case-unprotected() {
 	between
-	wpa disconnect >/dev/null; ap 1 set ieee80211w 1 >/dev/null; ap 1 disable >/dev/null; ap 1 enable >/dev/null; wpa set_network 0 ieee80211w 1 >/dev/null; wpa reconnect >/dev/null; until_at 1 30
+	wpa disconnect >/dev/null; ap 1 set ieee80211w 1 >/dev/null; anew 1; wpa set_network 0 ieee80211w 1 >/dev/null; wpa reconnect >/dev/null; until_at 1 30
 	first ip -n air link set w4 down; first ip netns exec air iw dev w4 set type monitor; first ip -n air link set w4 up; first ip netns exec air iw dev w4 set freq 2412
 	begin unprotected
 	[ "$(status pmf)" ] || not_made "no protected management frames"
@@ -466,11 +470,11 @@ case-full() {
 
 case-association-refused() {
 	between
-	ap 2 set ieee80211n 1 >/dev/null; ap 2 set require_ht 1 >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null; wpa set_network 0 disable_ht 1 >/dev/null; sleep 1; wpa scan freq=2437 >/dev/null; sleep 1
+	ap 2 set ieee80211n 1 >/dev/null; ap 2 set require_ht 1 >/dev/null; anew 2; wpa set_network 0 disable_ht 1 >/dev/null; sleep 1; wpa scan freq=2437 >/dev/null; sleep 1
 	begin association-refused
 	roam 2; sleep 4; until_at 1 40; over 40
 	between
-	wpa set_network 0 disable_ht 0 >/dev/null; ap 2 set require_ht 0 >/dev/null; ap 2 set ieee80211n 0 >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null; wpa bss_flush 0 >/dev/null; sleep 1
+	wpa set_network 0 disable_ht 0 >/dev/null; ap 2 set require_ht 0 >/dev/null; ap 2 set ieee80211n 0 >/dev/null; anew 2; wpa bss_flush 0 >/dev/null; sleep 1
 }
 
 case-denied() {
@@ -500,7 +504,7 @@ secured() { # key management, whether management frames are protected, further w
 	wpa disconnect >/dev/null
 	for n in 1 2; do
 		for word in wpa_key_mgmt="$ways" ieee80211w="$protected" "$@"; do ap $n set "${word%%=*}" "${word#*=}" >/dev/null; done
-		ap $n disable >/dev/null; ap $n enable >/dev/null
+		anew $n
 	done
 	wpa set_network 0 key_mgmt "$ways" >/dev/null; wpa set_network 0 ieee80211w "$protected" >/dev/null; wpa bss_flush 0 >/dev/null; sleep 1; wpa reconnect >/dev/null
 	for _ in $(seq 100); do [ "$(status wpa_state)" = COMPLETED ] && return; sleep 0.2; done
@@ -526,14 +530,23 @@ case-eap-again() {
 	secured WPA-PSK 0 ieee8021x=0 eap_server=0
 }
 
+case-over-the-ds() {
+	local n
+	for n in 1 2; do for word in mobility_domain=a1b2 nas_identifier=ap$n ft_psk_generate_local=1 ft_over_ds=1; do ap $n set "${word%%=*}" "${word#*=}" >/dev/null; done; done
+	secured FT-PSK 0
+	begin over-the-ds
+	wpa ft_ds "$(cat $RUN/bssid2)" >/dev/null; until_at 2 20; over
+	secured WPA-PSK 0
+}
+
 case-no-handshake() {
 	between
 	# An open network which says that it has keys: it takes the station, and waits for nothing.
-	ap 2 set wpa 0 >/dev/null; ap 2 set vendor_elements 30140100000fac040100000fac040100000fac020000 >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null; sleep 1; wpa scan freq=2437 >/dev/null; sleep 1
+	ap 2 set wpa 0 >/dev/null; ap 2 set vendor_elements 30140100000fac040100000fac040100000fac020000 >/dev/null; anew 2; sleep 1; wpa scan freq=2437 >/dev/null; sleep 1
 	begin no-handshake
 	roam 2; said "Associated with $(cat $RUN/bssid2)" 10; sleep 11; until_at 1 40; over 40
 	between
-	ap 2 set vendor_elements '' >/dev/null; ap 2 set wpa 2 >/dev/null; ap 2 set rsn_pairwise CCMP >/dev/null; ap 2 disable >/dev/null; ap 2 enable >/dev/null; wpa bss_flush 0 >/dev/null; sleep 1
+	ap 2 set vendor_elements '' >/dev/null; ap 2 set wpa 2 >/dev/null; ap 2 set wpa_key_mgmt WPA-PSK >/dev/null; ap 2 set rsn_pairwise CCMP >/dev/null; anew 2; wpa bss_flush 0 >/dev/null; sleep 1
 }
 
 case-lease-refused() {
@@ -553,6 +566,8 @@ case-to-and-fro() {
 	begin to-and-fro
 	signal 1 -100; said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid2)" 20; signal 1 -50; signal 2 -100; lines=$(wc -l <"$out/supplicant.log"); said "CTRL-EVENT-CONNECTED.*$(cat $RUN/bssid1)" 20; signal 2 -50; over
 	between
+	# A look around shortly before would be part of what is asked for now.
+	sleep 3
 	wpa set_network 0 bgscan '""' >/dev/null; wpa reassociate >/dev/null; sleep 3
 }
 
@@ -626,7 +641,7 @@ case-switch-unheard() {
 
 case-bridged() {
 	between
-	for n in 1 2; do ap $n set wds_sta 1 >/dev/null; ap $n disable >/dev/null; ap $n enable >/dev/null; done
+	for n in 1 2; do ap $n set wds_sta 1 >/dev/null; anew $n; done
 	cp $RUN/action.sh $RUN/action.kept; printf '#!/bin/sh\n' >$RUN/action.sh
 	wpa terminate >/dev/null; kill "$(cat $RUN/dhclient.pid)"; sleep 1; ip addr flush dev w2 scope global; ip link set w2 down; iw dev w2 set 4addr on
 	ip link add br5 type bridge; ip link set w2 master br5; ip link set w2 up; ip link set br5 up; ip addr add 10.1.0.61/24 dev br5; ip route replace default via 10.1.0.1
@@ -650,7 +665,7 @@ group() {
 	peers) echo sent-away-in-dhcp asked-to-go killed-access-point ended-supplicant moved ;;
 	asked) echo asked-to-go asked-refused reassociate unprotected wired cuts no-route ;;
 	refusals) echo full association-refused denied disassociated-idle static-silent ;;
-	again) echo sae-again eap-again no-handshake lease-refused to-and-fro ;;
+	again) echo sae-again eap-again over-the-ds no-handshake lease-refused to-and-fro ;;
 	away) echo kept saves-power both-silent killed-supplicant stopped-supplicant wired-meanwhile announced switch-unheard bridged ;;
 	addresses) echo dhcp-late no-ack conflict duplicate-v6 ;;
 	*) echo "$1" ;;

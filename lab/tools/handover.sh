@@ -229,7 +229,13 @@ station)
 	wpa_cli -p $RUN/wpa -i w2 -a $RUN/action.sh >/dev/null 2>&1 &
 	if [ "$PRESCAN" ]; then
 		# Both access points are known before the handover.
-		until ip $FAMILY addr show w2 scope global | grep inet | grep -qv tentative; do sleep 0.2; done
+		n=0
+		until ip $FAMILY addr show w2 scope global | grep inet | grep -qv tentative; do
+			sleep 0.2
+			n=$((n + 1))
+			# A supplicant whose handshake failed on a slow processor, and which is sent away while it leaves its network out for that, waits for ever (wpa_supplicant 2.10: all networks are disabled).
+			[ $((n % 200)) = 0 ] && [ "$(status wpa_state)" = DISCONNECTED ] && wpa_cli -p $RUN/wpa -i w2 reassociate >/dev/null
+		done
 		until [ "$(wpa_cli -p $RUN/wpa -i w2 scan_results | grep -c '^02:')" -ge 2 ]; do
 			wpa_cli -p $RUN/wpa -i w2 scan freq=2412,2437 >/dev/null
 			sleep 1

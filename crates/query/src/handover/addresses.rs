@@ -3,6 +3,35 @@
 use super::mark::{Dhcp, Mark, What};
 use super::open::Open;
 use super::phase::Phase;
+use std::collections::BTreeMap;
+
+/// Addresses that an interface has (true) or had, as far as the log says: those from before the recording it does not have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held(BTreeMap<Box<str>, bool>);
+
+impl Held {
+    pub fn see(&mut self, mark: &Mark) {
+        let there = match mark.what {
+            What::AddressAdded { .. } | What::AddressFound => true,
+            What::AddressRemoved { .. } | What::Duplicate => false,
+            What::Removed | What::Gone => return self.0.values_mut().for_each(|there| *there = false),
+            _ => return,
+        };
+        if let Some(text) = mark.text.as_deref() {
+            self.0.insert(bare(text).into(), there);
+        }
+    }
+
+    /// Whether it has the address that the mark names; `None`: not known.
+    pub fn has(&self, mark: &Mark) -> Option<bool> {
+        self.0.get(bare(mark.text.as_deref()?)).copied()
+    }
+}
+
+/// Without the length of its prefix.
+fn bare(address: &str) -> &str {
+    address.split('/').next().unwrap_or(address)
+}
 
 impl Open {
     pub(super) fn dhcp(&mut self, message: Dhcp) -> Option<Phase> {
@@ -21,8 +50,10 @@ impl Open {
             return (now == Phase::Dhcp).then_some(now);
         }
         match (message.is_done(), now) {
+            // What was confirmed may be on the interface already. DHCPv6's answers are recorded without their address.
             (true, Phase::Dhcp | Phase::ClientStart | Phase::RouterWait | Phase::DuplicateCheck) => {
-                Some(Phase::Address)
+                self.facts.unseen = v4 && self.confirmed.is_none();
+                Some(if self.confirmed == Some(true) { Phase::FirstData } else { Phase::Address })
             }
             (true, _) => None,
             (false, Phase::Address) if !v4 && !message.is_answer() => self.gave_none(),

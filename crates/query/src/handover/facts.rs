@@ -43,6 +43,8 @@ pub(super) struct Facts {
     /// And the station asked whether it was true, and had no answer.
     pub queried: bool,
     pub algorithm: i64,
+    /// Associated without an authentication on the air: fast transition over the distribution system.
+    pub over_ds: bool,
     pub again: bool,
     pub attempts: u32,
     /// Where the first attempt was made.
@@ -50,6 +52,8 @@ pub(super) struct Facts {
     pub refusals: Vec<String>,
     pub first_auth: Option<Mark>,
     pub dhcp_v4: bool,
+    /// Whether the interface had the address that was confirmed last is not known.
+    pub unseen: bool,
     /// The address that was last looked for at others, and whether one had it.
     pub probed: Option<Box<str>>,
     pub duplicate: bool,

@@ -40,6 +40,7 @@ impl Lane {
             | What::Dhcp(_)
             | What::AddressAdded { .. }
             | What::AddressRemoved { .. }
+            | What::AddressFound
             | What::Duplicate
             | What::DuplicateProbe
             | What::RouterSolicit

@@ -1,6 +1,7 @@
 //! One interface: when a handover begins and when it is over. Marks come about in order of time and each once or twice or not at all; memory is
 //! one handover's.
 
+use super::addresses::Held;
 use super::asked;
 use super::lead::{self, SIGN_NS};
 use super::mark::{Mark, Source, What, ends_link, is_sign, is_word};
@@ -181,6 +182,7 @@ pub struct Machine {
     without_requests: bool,
     /// As long as its link was not seen to begin.
     early: Early,
+    held: Held,
     /// Where the radio listens; 0: not known.
     tuned_mhz: i64,
     /// The radio's stations are known, so ports open when they say.
@@ -205,6 +207,7 @@ impl Default for Machine {
             without_data: false,
             without_requests: false,
             early: Early::default(),
+            held: Held::default(),
             tuned_mhz: 0,
             stations: false,
             gone: false,
@@ -241,6 +244,7 @@ impl Machine {
             return;
         }
         self.last_ns = self.last_ns.max(mark.at_ns);
+        self.held.see(mark);
         match mark.what {
             What::Gone => {
                 self.push(&Mark { what: What::Removed, ..mark.clone() });
@@ -339,6 +343,7 @@ impl Machine {
         }
         match &mut self.open {
             Some(open) => {
+                open.confirmed = self.held.has(mark);
                 open.apply(mark);
                 if open.stop.is_none() && !open.facts.first_join && open.link_up.is_some() {
                     open.stop = Some(mark.clone());
@@ -466,6 +471,9 @@ impl Machine {
         let mut spans = tiles.finish(end.at_ns.max(o.begin.at_ns));
         o.begins_with_the_loss(&mut spans);
         let begin_ns = o.begin.at_ns;
+        if ended == Ended::Data && o.facts.unseen {
+            o.was_there(&mut spans);
+        }
         o.settle(&mut spans);
         why::explain(&mut spans, &o, ended != Ended::LogEnd);
         let end_ns = spans.last().map_or(begin_ns, |s| s.to_ns);

@@ -265,6 +265,8 @@ pub enum What {
     AddressRemoved {
         v6: bool,
     },
+    /// It was there when the recording began.
+    AddressFound,
     /// Another host has this address.
     Duplicate,
     RouterSolicit,
@@ -380,6 +382,7 @@ impl Mark {
             What::AddressAdded { tentative: true, .. } => with_text("tentative address"),
             What::AddressAdded { .. } => with_text("address"),
             What::AddressRemoved { .. } => with_text("address removed"),
+            What::AddressFound => with_text("address found"),
             What::Duplicate => with_text("duplicate address"),
             What::RouterSolicit => "router solicitation".into(),
             What::RouterAdvert => "router advertisement".into(),

@@ -8,6 +8,8 @@
 mod addresses;
 mod asked;
 mod beside;
+#[cfg(test)]
+mod confirmed_test;
 mod eap;
 mod facts;
 mod flow;
@@ -19,6 +21,8 @@ mod mark;
 #[cfg(test)]
 mod odd_test;
 mod open;
+#[cfg(test)]
+mod over_ds_test;
 mod pace;
 mod phase;
 #[cfg(test)]

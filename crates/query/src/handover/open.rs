@@ -55,6 +55,8 @@ pub(super) struct Open {
     up: Option<Mark>,
     /// The last EAPOL frame sent whose number is not known.
     unnumbered: Option<Mark>,
+    /// Whether the interface has the address that the mark of now names, if that is known.
+    pub confirmed: Option<bool>,
     /// The port is open: what comes may be data.
     pub ready: bool,
     /// Of the last mark that changed anything.
@@ -86,6 +88,7 @@ impl Open {
             stations: false,
             up: None,
             unnumbered: None,
+            confirmed: None,
             ready: false,
             facts: Facts { algorithm: -1, ..Facts::default() },
         }
@@ -416,9 +419,22 @@ impl Open {
         }
     }
 
+    /// Who has a link and asks another access point without an authentication has made that by the old one (802.11r): nothing else may.
+    fn over_ds(&mut self, mark: &Mark, again: bool) {
+        let (from, f) = (self.from.bssid, &mut self.facts);
+        let begins = matches!(self.tiles.phase().group(), Group::Decision | Group::Search) && f.attempts == 0;
+        let linked =
+            !f.first_join && !f.underway && !self.carrier_gone && from.is_some() && from != mark.bssid;
+        if begins && linked && again {
+            (f.over_ds, f.auth_before_carrier, f.algorithm, f.attempts) = (true, true, 2, 1);
+            f.tried = mark.bssid;
+        }
+    }
+
     fn associate(&mut self, mark: &Mark) -> Option<Phase> {
         match mark.what {
             What::AssocStart { again } => {
+                self.over_ds(mark, again);
                 self.facts.again |= again;
                 if mark.bssid.is_some() {
                     self.to.bssid = mark.bssid;

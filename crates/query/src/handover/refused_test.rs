@@ -24,6 +24,7 @@ fn a_status_says_why_the_access_point_refused() {
         "authentication answered, status 17 (access point is full): the supplicant waits before it tries again"
     );
     assert!(of_open(1).contains("status 1 (unspecified, as of a station that is not allowed)"));
+    assert!(of_open(55).contains("status 55 (fast transition element not valid): the supplicant"));
     // Of one without a name the number stands alone.
     assert!(of_open(200).contains("status 200: the supplicant"));
     // Only SAE has a password in its authentication.
@@ -113,4 +114,38 @@ fn who_left_is_named() {
         why(&run(&all)[0], Phase::Reaction),
         "the radio was suspended for 5500 ms of it: this host slept"
     );
+}
+
+/// As recorded on 6.12 of a wrong password: after the attempt wpa_supplicant leaves the network out for 10 s, which the next scan finds all the same.
+#[test]
+fn what_failed_is_left_out_for_a_while() {
+    let mut all = before(0);
+    all.extend([of(0, What::Leaves, AP1), of(1, What::PortClosed, AP1), at(2, What::CarrierOff)]);
+    all.push(of(12, What::Deauthenticated { own: true, reason: 3 }, AP1));
+    all.extend([at(300, What::ScanStart), at(450, What::ScanDone { aborted: false })]);
+    all.extend(join(600, AP1).into_iter().take(6));
+    all.push(at(800, What::KeyFrame(2)));
+    all.extend((1..11).map(|i| at(773 + i * 1_000, What::KeyFrame(1))));
+    all.push(at(11_200, What::CarrierOff));
+    all.push(of(11_220, What::Deauthenticated { own: true, reason: 15 }, AP1));
+    all.extend([at(11_800, What::ScanStart), at(11_950, What::ScanDone { aborted: false })]);
+    all.extend([at(17_000, What::ScanStart), at(17_150, What::ScanDone { aborted: false })]);
+    all.extend(join(17_300, AP1));
+    all.push(at(18_000, What::Received));
+    all.sort_by_key(|m| m.at_ns);
+    let found = run(&all);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    let h = &found[0];
+    assert!(why(h, Phase::KeyExchange).ends_with("as with a wrong passphrase"));
+    assert_eq!(
+        why(h, Phase::Retry),
+        "deauthentication sent, reason 15 (4-way handshake timeout): the supplicant waits before it tries again"
+    );
+    assert!(
+        why(h, Phase::ProbingPause)
+            .starts_with("nothing was joined: what failed before the supplicant leaves out")
+    );
+    let scans: Vec<_> = h.spans.iter().filter(|s| s.phase == Phase::Probing).collect();
+    assert_eq!(scans.len(), 3);
+    assert!(scans.iter().all(|s| !s.why.as_deref().unwrap_or("").contains("nothing to join")));
 }

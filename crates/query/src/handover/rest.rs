@@ -22,6 +22,7 @@ fn is_idle(what: What) -> bool {
             | What::ProbeRequest { .. }
             | What::ScanDone { .. }
             | What::Dhcp(_)
+            | What::AddressFound
             | What::Program
             | What::Other
     )

@@ -1,8 +1,9 @@
 //! What the end of a handover shows of phases that were named before it was known.
 
-use super::mark::What;
+use super::mark::{Mark, What};
 use super::open::Open;
 use super::phase::{Phase, Span, Step};
+use super::tile::Tiles;
 
 impl Open {
     /// An address is of a prefix that a router announced unasked.
@@ -16,6 +17,28 @@ impl Open {
     pub(super) fn gave_none(&mut self) -> Option<Phase> {
         self.tiles.rename(Phase::Dhcp);
         Some(Phase::Dhcp)
+    }
+
+    /// Data came, and nobody had given the interface the address that was confirmed last: it was there before the recording. What was waited for is the next hop, and data.
+    pub(super) fn was_there(&self, spans: &mut Vec<Span>) {
+        let Some(last) = spans.last().filter(|s| s.phase == Phase::Address) else { return };
+        let (from_ns, to_ns, begin) = (last.from_ns, last.to_ns, last.begin.clone());
+        let given = |m: &Mark| m.at_ns >= from_ns && matches!(m.what, What::AddressAdded { v6: false, .. });
+        let answered = matches!(begin.what, What::Dhcp(m) if m.is_done() && !m.is_v6());
+        if !answered || self.marks_left_out > 0 || self.marks.iter().any(given) {
+            return;
+        }
+        let mut tiles = Tiles::begin(Phase::FirstData, from_ns, &begin);
+        for m in self.marks.iter().filter(|m| (from_ns..to_ns).contains(&m.at_ns)) {
+            match (m.what, tiles.phase()) {
+                (What::ArpRequest { sent: true }, Phase::Neighbour) => tiles.step(m, m.words()),
+                (What::ArpRequest { sent: true }, _) => tiles.enter(Phase::Neighbour, m),
+                (What::ArpReply { sent: false }, Phase::Neighbour) => tiles.enter(Phase::FirstData, m),
+                _ => {}
+            }
+        }
+        spans.pop();
+        spans.extend(tiles.finish(to_ns));
     }
 
     pub(super) fn settle(&self, spans: &mut Vec<Span>) {

@@ -3,7 +3,7 @@
 use super::mark::{Mark, Source, What};
 use super::open::Open;
 use super::phase::{Phase, Span, Step};
-use super::words::status_words;
+use super::words::{reason_words, status_words};
 
 /// A scan of so many channels looked everywhere.
 const FULL: usize = 6;
@@ -23,6 +23,7 @@ pub(super) fn explain(spans: &mut [Span], o: &Open, over: bool) {
         let next = spans.get(i + 1);
         let ends = next.is_none() && !over;
         let asked = spans[..i].iter().any(|s| s.phase == Phase::Dhcp);
+        let tried = spans[..i].iter().any(|s| s.phase == Phase::Retry);
         answered |= matches!(spans[i].begin.what, What::ArpReply { sent: false });
         let words = match spans[i].phase {
             Phase::Dhcp => dhcp(&spans[i], next, o, ends),
@@ -36,9 +37,13 @@ pub(super) fn explain(spans: &mut [Span], o: &Open, over: bool) {
             Phase::Neighbour | Phase::FirstData => {
                 shut_there(&spans[i], o).or_else(|| unsent(&spans[i], o)).or_else(|| neighbour(&spans[i], o, answered))
             }
+            Phase::ProbingPause if tried => Some(
+                "nothing was joined: what failed before the supplicant leaves out for a while, also where the scan found it (wpa_supplicant: 10 s and more behind a wrong password)".into(),
+            ),
             // Of the whole scan and the whole handshake nothing can be concluded.
             Phase::Probing if ends => None,
             Phase::KeyExchange if ends && messages(&spans[i], 1) < 3 => repeated(&spans[i]),
+            Phase::Probing if tried => of(&spans[i], None, o),
             _ => of(&spans[i], next.map(|s| s.phase), o),
         };
         let words = match words {
@@ -120,6 +125,9 @@ fn of(s: &Span, next: Option<Phase>, o: &Open) -> Option<String> {
             "message 1 came {} times and no message 3: the access point does not accept message 2, as with a wrong passphrase",
             messages(s, 1)
         )),
+        Phase::Association if o.facts.over_ds && o.facts.attempts == 1 => put_off(s).or_else(|| {
+            Some("no authentication before it: fast transition over the distribution system, by which the old access point passed it on".into())
+        }),
         Phase::Association => put_off(s),
         Phase::KeyWait if long(1000) => Some(match next {
             Some(Phase::KeyExchange) => "the access point had taken this station, and began the 4-way handshake only then".into(),
@@ -277,9 +285,13 @@ fn taken(words: &str) -> bool {
     [What::AdminDown, What::Removed].iter().any(|what| Mark::new(0, *what, Source::Unknown).words() == words)
 }
 
-/// Of an attempt that was refused with a status: what that says. With SAE a confirm that does not fit is refused with 1 by hostapd, with 15 by the standard.
+/// Of an attempt that was refused with a status, or ended by a farewell with a reason: what that says. With SAE a confirm that does not fit is refused with 1 by hostapd, with 15 by the standard.
 fn meaning(o: &Open, words: &str) -> &'static str {
-    let status = words.rsplit_once(", status ").and_then(|(_, n)| n.parse().ok());
+    let number = |name: &str| words.rsplit_once(name).and_then(|(_, n)| n.parse().ok());
+    if let Some(reason) = number(", reason ") {
+        return reason_words(reason);
+    }
+    let status = number(", status ");
     let sae = || o.marks.iter().any(|m| m.what == What::AuthStart { algorithm: 4 });
     match status {
         Some(1 | 15) if sae() => " (as with a wrong password)",
@@ -447,12 +459,14 @@ fn unsent(s: &Span, o: &Open) -> Option<String> {
     let idle_ns = first.min(s.to_ns) - s.from_ns;
     // A request that was lost is repeated sooner.
     let early = o.facts.early_arp.is_some() && s.dur_ns() <= REPEATED_NS;
-    (!early && idle_ns >= 300 * MS && idle_ns * 10 >= s.dur_ns() * 9).then(|| {
-        format!(
-            "nothing was sent for {}: the network was there, and nobody asked it for anything",
-            milliseconds(idle_ns)
-        )
-    })
+    let shut = o.marks.iter().any(|m| m.what == What::AdminDown);
+    let why = if shut {
+        "the interface had been shut, by which the kernel forgets its routes: where nobody sets them again there is no way to other networks"
+    } else {
+        "the network was there, and nobody asked it for anything"
+    };
+    (!early && idle_ns >= 300 * MS && idle_ns * 10 >= s.dur_ns() * 9)
+        .then(|| format!("nothing was sent for {}: {why}", milliseconds(idle_ns)))
 }
 
 fn neighbour(s: &Span, o: &Open, answered: bool) -> Option<String> {

@@ -199,7 +199,7 @@ impl Cause {
 }
 
 /// IEEE 802.11 reason codes that are met most.
-fn reason_words(reason: i64) -> &'static str {
+pub(super) fn reason_words(reason: i64) -> &'static str {
     match reason {
         1 => " (unspecified)",
         2 => " (previous authentication no longer valid)",
@@ -223,14 +223,21 @@ pub(super) fn status_words(status: i64) -> &'static str {
         13 => " (authentication algorithm not supported)",
         15 => " (challenge failed)",
         16 => " (no answer in time)",
+        12 => " (denied)",
+        14 => " (frames out of order)",
         17 => " (access point is full)",
         18 => " (data rates not supported)",
         27 => " (HT required)",
+        28 => " (who holds fast transition's key is out of reach)",
         30 => " (try again later)",
         31 => " (management frame protection required)",
         34 => " (poor channel)",
         37 => " (declined)",
+        40 => " (element not valid)",
+        43 => " (key management not valid)",
         53 => " (PMKID not valid)",
+        54 => " (mobility domain not valid)",
+        55 => " (fast transition element not valid)",
         77 => " (group of SAE not supported)",
         _ => "",
     }

@@ -2,6 +2,7 @@
 //! no mark of, as probe requests, are marks of their own. Phases begin by the kernel's clock: a frame's time has the bound of
 //! its capture's.
 
+use super::align::aligned;
 use crate::error::Result;
 use crate::handover::machine::Handover;
 use crate::handover::mark::{Mark, Source, What};
@@ -17,6 +18,8 @@ use std::ops::RangeInclusive;
 const AROUND_NS: i64 = 1_000_000_000;
 /// Frame and mark of one thing are no farther apart.
 const APART_NS: i64 = 100_000_000;
+/// What a frame or a mark without the other costs: two of them more than the farthest pair.
+const ALONE_NS: i64 = APART_NS / 4 * 3;
 /// Frames of one handover.
 const MOST: usize = 4_096;
 /// Pairs that show that two clocks are one.
@@ -205,20 +208,32 @@ pub(in crate::handover) fn once(frames: &mut Vec<Heard>) {
     });
 }
 
-/// Gives each mark the frame that is nearest in time, and each of the other frames within `own` a mark. Both are in order of time.
+/// Gives each mark its frame, in their order and nearest in time, and each of the other frames within `own` a mark. Both are in order of time.
 pub(in crate::handover) fn pair(marks: &mut Vec<Mark>, frames: &[Heard], own: RangeInclusive<i64>) {
     let mut taken = vec![false; frames.len()];
-    for m in marks.iter_mut() {
-        let Some(sort) = sort_of(m) else { continue };
-        let fits = |f: &Heard| {
-            f.sort == sort && (f.at_ns - m.at_ns).abs() <= APART_NS && m.bssid.is_none_or(|b| b == f.peer)
+    let mut of_sort: HashMap<Sort, (Vec<usize>, Vec<usize>)> = HashMap::new();
+    for (i, m) in marks.iter().enumerate() {
+        if let Some(sort) = sort_of(m) {
+            of_sort.entry(sort).or_default().0.push(i);
+        }
+    }
+    for (i, f) in frames.iter().enumerate() {
+        if let Some((_, heard)) = of_sort.get_mut(&f.sort) {
+            heard.push(i);
+        }
+    }
+    for (seen, heard) in of_sort.values() {
+        let apart = |i: usize, j: usize| {
+            let (m, f) = (&marks[seen[i]], &frames[heard[j]]);
+            let ns = (f.at_ns - m.at_ns).abs();
+            // One that was sent again is not the first.
+            let again = if f.again { APART_NS / 4 } else { 0 };
+            (ns <= APART_NS && m.bssid.is_none_or(|b| b == f.peer)).then_some(ns + again)
         };
-        let near = frames.iter().enumerate().filter(|(i, f)| !taken[*i] && fits(f));
-        // One that was sent again is not the first.
-        let best = near.min_by_key(|(_, f)| (f.again, (f.at_ns - m.at_ns).abs()));
-        if let Some((i, f)) = best {
-            taken[i] = true;
-            m.frame = Some((f.capture, f.number, f.at_ns));
+        for (i, j) in aligned(seen.len(), heard.len(), ALONE_NS, apart) {
+            let f = &frames[heard[j]];
+            taken[heard[j]] = true;
+            marks[seen[i]].frame = Some((f.capture, f.number, f.at_ns));
         }
     }
     let rest =

@@ -4,6 +4,7 @@
 
 mod afterwards;
 pub(super) mod air;
+mod align;
 mod flows;
 pub(super) mod programs;
 mod tables;

@@ -241,8 +241,7 @@ impl Events {
                 let what = match row.a {
                     _ if flag("dadfailed") => What::Duplicate,
                     0 => What::AddressRemoved { v6 },
-                    // Found when the recording began.
-                    _ if row.text.ends_with("(found)") => What::Other,
+                    _ if row.text.ends_with("(found)") => What::AddressFound,
                     _ => What::AddressAdded { v6, tentative: flag("tentative") },
                 };
                 put(place(row.b), what, Some(address));
