@@ -396,7 +396,8 @@ fn processors_differ_in_where_the_preemption_count_is() {
         let of = |name: &str| if counted { vec![name.to_string()] } else { Vec::new() };
         assert_eq!(only(&x86, &arm64), of("pcpu_hot.preempt_count"), "{o:?}");
         let mut on_arm64 = of("task_struct___arm64.thread_info.preempt.count");
-        if o.0 == "profile" {
+        // These know the system call that a task is in.
+        if ["profile", "kpat"].contains(&o.0) {
             // x86 has it among the registers, whose places are fixed.
             let registers = ["pt_regs___syscall.orig_x0", "pt_regs___syscall.syscallno"];
             on_arm64.splice(0..0, registers.map(String::from));
