@@ -228,12 +228,13 @@ __noinline u64 known_again(u64 at, u64 ident, u32 what, u64 now)
 	return s->id;
 }
 
-/* With guess_reuse: did the packet that had these headers leave by a device, as far as it was seen? */
-static __always_inline bool has_left(u64 at, u64 ident)
+/* With guess_reuse: did the packet that had these headers leave by a device, or come in by one that is not recorded, as far as it was seen? */
+static __noinline bool is_elsewhere(u64 at, u64 ident)
 {
 	struct ident_entry *s = again(ident, skb_at(at), PASSES);
+	struct where w;
 
-	return s && s->turn & TURN_OUT;
+	return s && s->turn && (s->turn & TURN_OUT || (locate_device(s->turn & ~TURN_FLAGS, &w) && !place_wanted(&w)));
 }
 
 /* Its slot, if it still is its own. */

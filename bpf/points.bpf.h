@@ -241,7 +241,7 @@ static __noinline u64 copy_of(u64 skb)
 /*
  * Dropped where nothing is recorded, in a buffer that is not known: a router gives a clone, as all that TCP sends, one of its own. What was chosen
  * where it began is followed until it is freed. Its name is asked for here alone: what else comes through other namespaces is refused by its
- * device, and drops are few. What others drop may have the same identification and length: ours left a moment ago, by a device. 0: it is not ours.
+ * device, and drops are few. What others drop may have the same identification and length: ours left by a device, or came in by one there. 0: it is not ours.
  */
 static __noinline u64 dropped_elsewhere(u64 at, u64 head)
 {
@@ -252,7 +252,7 @@ static __noinline u64 dropped_elsewhere(u64 at, u64 head)
 	if (!ctl || !guess_reuse || !places_chosen() || packet_find(head))
 		return 0;
 	ident = identity_of(skb, head);
-	return ident && has_left(at, ident) ? known_again(at, ident, PASSES, moment(ctl)) : 0;
+	return ident && is_elsewhere(at, ident) ? known_again(at, ident, PASSES, moment(ctl)) : 0;
 }
 
 /* (skb, location, reason[, rx_sk]); the reason came with 5.17 */
