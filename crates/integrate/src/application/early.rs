@@ -36,6 +36,8 @@ pub(super) struct Early {
     reads: VecDeque<(i64, i64)>,
     /// By CPU: what came last from a device there, of which the next row tells.
     last: Vec<AppEventRow>,
+    /// By CPU: tag and time of what was seen to come from a device there, which its socket may tell of only when its read is over.
+    seen: Vec<(i32, Option<i64>, i64)>,
 }
 
 impl Early {
@@ -45,6 +47,10 @@ impl Early {
         if is(Crossing::FromDevice) && row.segments == 0 {
             self.last.retain(|l| l.cpu != row.cpu);
             return self.last.push(row);
+        }
+        if is(Crossing::FromDevice) {
+            self.seen.retain(|s| s.0 != row.cpu);
+            self.seen.push((row.cpu, row.tag, row.at_ns));
         }
         if is(Crossing::Recv) {
             self.read(row.at_ns, row.size_bytes, out);
@@ -59,7 +65,7 @@ impl Early {
         self.taken.drain(..).for_each(|t| out.push(t.unknown()));
     }
 
-    fn tell(&mut self, row: AppEventRow, out: &mut Vec<AppEventRow>) {
+    fn tell(&mut self, mut row: AppEventRow, out: &mut Vec<AppEventRow>) {
         let before = self.last.iter().position(|l| (l.cpu, l.tag) == (row.cpu, row.tag));
         let came = before.map(|i| self.last.swap_remove(i));
         if row.size_bytes < 0 {
@@ -67,13 +73,23 @@ impl Early {
             self.told = self.told.saturating_sub(1).max(self.read);
             return out.push(row);
         }
-        if came.is_none() && (row.size_bytes > 0 || row.tag.is_some()) {
-            self.told += 1;
-            return out.push(row);
-        }
-        let since_ns = came.as_ref().map_or(i64::MIN, |c| c.at_ns).max(row.at_ns - LATE_NS);
+        let seen = self.seen.iter().find(|s| (s.0, s.1) == (row.cpu, row.tag)).map(|s| s.2);
+        let came_ns = came.as_ref().map(|c| c.at_ns).or(seen);
+        let since_ns = came_ns.unwrap_or(i64::MIN).max(row.at_ns - LATE_NS);
         while self.reads.front().is_some_and(|r| r.0 < since_ns) {
             self.reads.pop_front();
+        }
+        if came.is_none() && (row.size_bytes > 0 || row.tag.is_some()) {
+            // It was in the queue when that was looked at, and its read was over when that was logged.
+            let read = self.reads.front().filter(|r| seen.is_some() && r.1 <= row.size_bytes);
+            match read.map(|r| r.0) {
+                Some(at_ns) => {
+                    self.reads.pop_front();
+                    row.at_ns = row.at_ns.min(at_ns - 1).max(since_ns);
+                }
+                None => self.told += 1,
+            }
+            return out.push(row);
         }
         let mut taken = Taken { place: self.told, came, told: row };
         match self.reads.pop_front() {
@@ -175,6 +191,20 @@ mod tests {
             (32_000, Recv, 730, None),
         ];
         assert_eq!(passed(&rows), want);
+    }
+
+    #[test]
+    fn what_was_seen_in_the_queue_may_be_told_of_when_its_read_is_over() {
+        let rows = [
+            (10, FromDevice, 50, 1, 5, 1),
+            (12, Recv, 50, 1, 0, 0),
+            (13, ToSocket, 50, 1, 5, 1),
+            (20, FromDevice, 60, 1, 6, 1),
+            (21, ToSocket, 60, 1, 6, 1),
+            (22, Recv, 60, 1, 0, 0),
+        ];
+        let told: Vec<_> = passed(&rows).into_iter().filter(|r| r.1 == ToSocket).collect();
+        assert_eq!(told, [(11_999, ToSocket, 50, Some(5)), (21_000, ToSocket, 60, Some(6))]);
     }
 
     #[test]
