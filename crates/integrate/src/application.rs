@@ -55,7 +55,7 @@ struct Socket {
     received: Stream,
     /// Calls that gave bytes to the transport and are not over.
     under_way: Vec<Write>,
-    /// Without a stream: what was read before it was told of.
+    /// Without a stream: what was read before it was reported.
     early: Early,
     /// TCP's sequence number behind the last byte that was seen to leave.
     left_to: Option<u32>,

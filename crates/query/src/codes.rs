@@ -5,6 +5,9 @@ use kpat_store::tables::ClockRow;
 
 pub use kpat_model::codes::{match_key, side, verdict};
 
+/// The error of a call that would have had to wait, as a size in `app_event`.
+pub const EAGAIN: i64 = -11;
+
 pub mod clock_method {
     //! Codes of `clock.method`.
     use kpat_store::tables::ClockRow;

@@ -1,61 +1,62 @@
-//! Datagrams that were taken before their socket could tell of them: between the kernel's putting one into the queue and its waking somebody
+//! Datagrams that were taken before their socket could report them: between the kernel's putting one into the queue and its waking somebody
 //! (`__udp_enqueue_schedule_skb()` in net/ipv4/udp.c), a reader on another CPU takes it. What the kernel side logs then is one datagram more, and as which
 //! packet what came last from a device on that CPU.
 //!
-//! Reads take a socket's datagrams in their order. So it is the next read's that is not that of a datagram told of before; or that read is over
+//! Reads take a socket's datagrams in their order. So it is the next read's that is not that of a datagram reported before; or that read is over
 //! already, and at it none was known to be there. It has that read's size. Whether it is that packet is asked once more of each, by size and port, where packets are
 //! known (`AskedOf::fits` in crates/query/src/carried/datagrams.rs).
 
 use kpat_model::Crossing;
+use kpat_query::EAGAIN;
 use kpat_store::tables::AppEventRow;
 use std::collections::VecDeque;
 
 /// Reads, and datagrams, that are remembered, and for how long: the softirq that put a datagram there may have been interrupted since, as may its reader.
 const MOST: usize = 64;
 const LATE_NS: i64 = 10_000_000;
-const EAGAIN: i64 = -11;
 
-/// It was taken before its socket could tell of it.
+/// It was taken before its socket could report it.
 struct Taken {
-    /// Its place among those that were told of.
+    /// Its place among those that were reported.
     place: u64,
     /// What came last from a device there.
     came: Option<AppEventRow>,
-    told: AppEventRow,
+    report: AppEventRow,
 }
 
 /// A socket's queue, as far as its size goes.
 #[derive(Default)]
 pub(super) struct Early {
-    /// Datagrams that were told of, and those of them that were read, as far as it is known.
-    told: u64,
+    /// Datagrams that were reported, and those of them that were read, as far as it is known.
+    reported: u64,
     read: u64,
     /// Of these: what is still to be read.
     taken: VecDeque<Taken>,
-    /// Reads of what was not told of yet: when they were over, and how much they had.
+    /// Reads of what was not reported yet: when they were over, and how much they had.
     reads: VecDeque<(i64, i64)>,
-    /// By CPU: what came last from a device there, of which the next row tells.
-    last: Vec<AppEventRow>,
-    /// By CPU: tag and time of what was seen to come from a device there, which its socket may tell of only when its read is over.
-    seen: Vec<(i32, Option<i64>, i64)>,
+    /// By CPU: what came last from a device there, which the next row reports.
+    came: Vec<AppEventRow>,
+}
+
+/// Was it not seen itself, as it had been taken?
+fn is_claimed(came: &AppEventRow) -> bool {
+    came.segments == 0
 }
 
 impl Early {
     /// Adds the rows that can be written now. `row`: of a socket without a stream.
     pub fn pass(&mut self, row: AppEventRow, out: &mut Vec<AppEventRow>) {
         let is = |c: Crossing| row.crossing == c as i32;
-        if is(Crossing::FromDevice) && row.segments == 0 {
-            self.last.retain(|l| l.cpu != row.cpu);
-            return self.last.push(row);
-        }
         if is(Crossing::FromDevice) {
-            self.seen.retain(|s| s.0 != row.cpu);
-            self.seen.push((row.cpu, row.tag, row.at_ns));
-        }
-        if is(Crossing::Recv) {
+            self.came.retain(|c| c.cpu != row.cpu);
+            self.came.push(row.clone());
+            if is_claimed(&row) {
+                return;
+            }
+        } else if is(Crossing::Recv) {
             self.read(row.at_ns, row.size_bytes, out);
         } else if is(Crossing::ToSocket) {
-            return self.tell(row, out);
+            return self.report(row, out);
         }
         out.push(row);
     }
@@ -65,40 +66,34 @@ impl Early {
         self.taken.drain(..).for_each(|t| out.push(t.unknown()));
     }
 
-    fn tell(&mut self, mut row: AppEventRow, out: &mut Vec<AppEventRow>) {
-        let before = self.last.iter().position(|l| (l.cpu, l.tag) == (row.cpu, row.tag));
-        let came = before.map(|i| self.last.swap_remove(i));
+    fn report(&mut self, mut row: AppEventRow, out: &mut Vec<AppEventRow>) {
         if row.size_bytes < 0 {
-            // Refused: it was counted where it was told of.
-            self.told = self.told.saturating_sub(1).max(self.read);
+            // Refused: it was counted where it was reported.
+            self.reported = self.reported.saturating_sub(1).max(self.read);
             return out.push(row);
         }
-        let seen = self.seen.iter().find(|s| (s.0, s.1) == (row.cpu, row.tag)).map(|s| s.2);
-        let came_ns = came.as_ref().map(|c| c.at_ns).or(seen);
-        let since_ns = came_ns.unwrap_or(i64::MIN).max(row.at_ns - LATE_NS);
+        let came = self.came.iter().position(|c| (c.cpu, c.tag) == (row.cpu, row.tag));
+        let since_ns = came.map_or(i64::MIN, |i| self.came[i].at_ns).max(row.at_ns - LATE_NS);
+        let claimed = came.filter(|i| is_claimed(&self.came[*i])).map(|i| self.came.swap_remove(i));
         while self.reads.front().is_some_and(|r| r.0 < since_ns) {
             self.reads.pop_front();
         }
-        if came.is_none() && (row.size_bytes > 0 || row.tag.is_some()) {
+        if claimed.is_none() && (row.size_bytes > 0 || row.tag.is_some()) {
             // It was in the queue when that was looked at, and its read was over when that was logged.
-            let read = self.reads.front().filter(|r| seen.is_some() && r.1 <= row.size_bytes);
-            match read.map(|r| r.0) {
-                Some(at_ns) => {
-                    self.reads.pop_front();
-                    row.at_ns = row.at_ns.min(at_ns - 1).max(since_ns);
-                }
-                None => self.told += 1,
+            match self.reads.pop_front_if(|r| came.is_some() && r.1 <= row.size_bytes) {
+                Some((at_ns, _)) => row.at_ns = row.at_ns.min(at_ns - 1).max(since_ns),
+                None => self.reported += 1,
             }
             return out.push(row);
         }
-        let mut taken = Taken { place: self.told, came, told: row };
+        let mut taken = Taken { place: self.reported, came: claimed, report: row };
         match self.reads.pop_front() {
             Some((at_ns, bytes)) => {
-                taken.told.at_ns = (at_ns - 1).max(since_ns);
+                taken.report.at_ns = (at_ns - 1).max(since_ns);
                 taken.of_read(bytes, out);
             }
             None => {
-                self.told += 1;
+                self.reported += 1;
                 if self.taken.len() == MOST {
                     out.extend(self.taken.pop_front().map(Taken::unknown));
                 }
@@ -110,18 +105,18 @@ impl Early {
     fn read(&mut self, at_ns: i64, bytes: i64, out: &mut Vec<AppEventRow>) {
         if bytes < 0 {
             if bytes == EAGAIN && self.taken.is_empty() {
-                self.read = self.told;
+                self.read = self.reported;
             }
             return;
         }
-        if self.read == self.told {
+        if self.read == self.reported {
             if self.reads.len() == MOST {
                 self.reads.pop_front();
             }
             return self.reads.push_back((at_ns, bytes));
         }
         while let Some(taken) = self.taken.pop_front_if(|t| t.place <= self.read) {
-            if taken.place == self.read && taken.told.at_ns + LATE_NS >= at_ns {
+            if taken.place == self.read && taken.report.at_ns + LATE_NS >= at_ns {
                 taken.of_read(bytes, out);
             } else {
                 out.push(taken.unknown());
@@ -133,14 +128,14 @@ impl Early {
 
 impl Taken {
     fn of_read(mut self, bytes: i64, out: &mut Vec<AppEventRow>) {
-        (self.told.size_bytes, self.told.segments) = (bytes, 0);
+        (self.report.size_bytes, self.report.segments) = (bytes, 0);
         out.extend(self.came.map(|came| AppEventRow { size_bytes: bytes, ..came }));
-        out.push(self.told);
+        out.push(self.report);
     }
 
     /// One more, of which nothing is known.
     fn unknown(self) -> AppEventRow {
-        AppEventRow { tag: None, ..self.told }
+        AppEventRow { tag: None, ..self.report }
     }
 }
 
@@ -164,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_it_was_told_of_has_the_reads_size_and_was_there_before() {
+    fn what_was_read_before_it_was_reported_has_the_reads_size_and_was_there_before() {
         let rows = [
             (10, FromDevice, 728, 1, 5, 1),
             (11, ToSocket, 728, 1, 5, 1),
             (12, Recv, 728, 1, 0, 0),
-            // taken, then nothing is there, and only then it is told of
+            // taken, then nothing is there, and only then it is reported
             (21, Recv, 729, 1, 0, 0),
             (22, Recv, -11, 1, 0, 0),
             (20, FromDevice, 0, 0, 6, 1),
@@ -194,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_in_the_queue_may_be_told_of_when_its_read_is_over() {
+    fn what_was_seen_in_the_queue_may_be_reported_when_its_read_is_over() {
         let rows = [
             (10, FromDevice, 50, 1, 5, 1),
             (12, Recv, 50, 1, 0, 0),
@@ -203,12 +198,12 @@ mod tests {
             (21, ToSocket, 60, 1, 6, 1),
             (22, Recv, 60, 1, 0, 0),
         ];
-        let told: Vec<_> = passed(&rows).into_iter().filter(|r| r.1 == ToSocket).collect();
-        assert_eq!(told, [(11_999, ToSocket, 50, Some(5)), (21_000, ToSocket, 60, Some(6))]);
+        let reported: Vec<_> = passed(&rows).into_iter().filter(|r| r.1 == ToSocket).collect();
+        assert_eq!(reported, [(11_999, ToSocket, 50, Some(5)), (21_000, ToSocket, 60, Some(6))]);
     }
 
     #[test]
-    fn the_call_that_took_it_may_be_over_after_it_was_told_of() {
+    fn the_call_that_took_it_may_be_over_after_it_was_reported() {
         let rows = [
             (10, FromDevice, 50, 1, 5, 1),
             (11, ToSocket, 50, 1, 5, 1),
@@ -245,15 +240,15 @@ mod tests {
             (40, Recv, 70, 1, 0, 0),
             (40_000, ToSocket, 0, 1, 0, 1),
         ];
-        let told = |r: &(i64, Crossing, i64, Option<i64>)| r.1 != Recv;
-        let told: Vec<_> = passed(&rows).into_iter().filter(told).collect();
+        let is_reported = |r: &(i64, Crossing, i64, Option<i64>)| r.1 != Recv;
+        let reported: Vec<_> = passed(&rows).into_iter().filter(is_reported).collect();
         let want = [
             (20_000, FromDevice, 60, Some(6)),
             (21_000, ToSocket, 60, Some(6)),
             (29_999, ToSocket, 61, None),
             (40_000_000, ToSocket, 0, None),
         ];
-        assert_eq!(told, want);
+        assert_eq!(reported, want);
     }
 
     #[test]

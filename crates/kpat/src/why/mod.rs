@@ -55,6 +55,8 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
             (Some(number.map_err(|_| list())?), path)
         }
     };
+    // Nobody chose what is asked about.
+    let unchosen = id.is_none() && !named;
     let logs = open::each_device(path, &Device::default())?;
     let hosts: Vec<Host<'_>> =
         logs.iter().map(|l| Host { store: &l.log, boot_id: l.log.manifest.log.boot_id.clone() }).collect();
@@ -85,7 +87,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         true
     })?;
     let found = match found {
-        Some(found) if id.is_none() && !named => Some(way_that_tells(&hosts, found)?),
+        Some(found) if unchosen => Some(way_that_tells(&hosts, found)?),
         found => found,
     };
     out.clear_progress();
@@ -106,13 +108,13 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         let ends = if socket.proto == TCP { "neither end of the connection of" } else { "no call of" };
         bail!("{ends} socket {} has a write in the log", socket.socket_id)
     };
-    if (id.is_some() || named) && (found.host, found.sender.socket_id) != (at, socket.socket_id) {
+    if !unchosen && (found.host, found.sender.socket_id) != (at, socket.socket_id) {
         out.say(&format!(
             "socket {} wrote nothing; this is what its peer, socket {}, wrote",
             socket.socket_id, found.sender.socket_id
         ));
     }
-    let beside = if id.is_none() && !named { beside(&logs, &found)? } else { Vec::new() };
+    let beside = if unchosen { beside(&logs, &found)? } else { Vec::new() };
     if out.json {
         out.value(&json::value(&logs, &found, &beside))?;
     } else if let Some(tsv) = args.listing.tsv(&json::FIELDS)? {

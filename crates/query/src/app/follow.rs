@@ -15,6 +15,7 @@ use super::flight::Flight;
 use super::given_on;
 use super::limits::{Held, repairs, timed_out};
 use super::nagle::Kept;
+use crate::codes::EAGAIN;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
 use std::collections::HashMap;
@@ -36,8 +37,6 @@ const SHORTEST_TIMER_NS: i64 = 1_000_000;
 const LATE_NS: i64 = 500_000;
 /// No segment is kept back for longer.
 const LONGEST_NS: i64 = 3_600_000_000_000;
-/// The error of a call that would have had to wait, as a size.
-pub(super) const EAGAIN: i64 = -11;
 
 /// What the application is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,11 +3,12 @@
 //! A bin keeps sums and extremes, so nothing that was there is missing from it, however wide it is. State is a step function:
 //! what was logged last is in force until the next, also where a bin has no record. Memory is the bins, whatever is read.
 
-use super::follow::{EAGAIN, Follow, Span};
+use super::follow::{Follow, Span};
 use super::given_on;
 use super::limits::Held;
 use super::order::{Moment, in_order_within};
 use crate::abreast::Progress;
+use crate::codes::EAGAIN;
 use crate::error::{Error, Result};
 use crate::store::Store;
 use kpat_model::Crossing;

@@ -11,6 +11,7 @@ use super::{BytesOfCall, Carried, CarriedBy};
 use crate::codes::call_flag;
 use crate::error::Result;
 use crate::packet::{CallNode, PacketDetail};
+use crate::protocol::ETH_IPV6;
 use crate::store::{Datagrams, Passing, Sighting, Sockets, Store, Unqueued, Wanted};
 use kpat_store::tables::*;
 
@@ -134,8 +135,10 @@ impl Store {
                 Wanted { sent: *sent, cpu, from_ns: *from_ns, to_ns: *to_ns }
             }
         })?;
-        seen.retain(|s| sockets.get(s.of).is_none_or(|socket| asked.fits(s, socket)));
-        let mut seen = without_false_claims(seen);
+        if seen.iter().any(|s| s.claimed.is_some()) {
+            seen.retain(|s| sockets.get(s.of).is_none_or(|socket| asked.fits(s, socket)));
+            seen = without_false_claims(seen);
+        }
         // A clone's address says nothing, nor that of what several fragments were put together in: another than the first's.
         let raw = |s: &Passing| {
             let own = sockets.get(s.of).map_or(17, |x| x.proto);
@@ -164,12 +167,12 @@ impl Store {
     }
 }
 
-/// The last of a list of packets is claimed for each before it that was taken early. It is told of itself, or the last claim is right.
+/// The last of a list of packets is claimed for each before it that was taken early. It is reported itself, or the last claim is right.
 fn without_false_claims(seen: Vec<Passing>) -> Vec<Passing> {
     let right = |(n, s): &(usize, &Passing)| {
         let same = |l: &&Passing| (l.at_ns, l.tag) == (s.at_ns, s.tag);
-        let told_of = || seen.iter().filter(same).any(|l| l.claimed.is_none());
-        s.claimed.is_none() || !(told_of() || seen[n + 1..].iter().any(|l| same(&l)))
+        let reported = || seen.iter().filter(same).any(|l| l.claimed.is_none());
+        s.claimed.is_none() || !(reported() || seen[n + 1..].iter().any(|l| same(&l)))
     };
     seen.iter().enumerate().filter(right).map(|(_, s)| *s).collect()
 }
@@ -196,7 +199,7 @@ impl AskedOf {
 
 /// What UDP has to carry in a packet of so many bytes, by its EtherType.
 pub(crate) fn payload_of(ethertype: Option<i32>, len_bytes: i64) -> i64 {
-    len_bytes - if ethertype == Some(0x86dd) { 48 } else { 28 }
+    len_bytes - if ethertype == Some(ETH_IPV6) { 48 } else { 28 }
 }
 
 /// Is an address one of a group, or of all? A network's own broadcast address ends as it mostly does.
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_list_is_claimed_once_and_only_if_it_is_not_told_of() {
+    fn the_last_of_a_list_is_claimed_once_and_only_if_it_is_not_reported() {
         let claim = |at_ns, of| Passing { sent: false, claimed: Some(9), of, ..at(at_ns) };
         let seen = |at_ns, of| Passing { sent: false, of, ..at(at_ns) };
         let all = vec![claim(1, 1), seen(1, 2), seen(1, 3), claim(2, 4), claim(2, 5), claim(3, 6)];

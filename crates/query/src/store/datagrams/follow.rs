@@ -1,11 +1,11 @@
 //! What a socket's events in order of time say of its datagrams: see [`super`].
 
 use super::{Calls, DatagramCall, Datagrams, Event, Sighting};
+use crate::codes::EAGAIN;
 use crate::store::unqueued::{Skipped, Waits};
 use kpat_model::Crossing;
 use std::collections::{HashMap, VecDeque};
 
-const EAGAIN: i64 = -11;
 /// The queue is filled on several CPUs at once: which came first is not known if they are nearer than this.
 const AT_ONCE_NS: i64 = 50_000;
 /// A datagram that came so much earlier is there for whoever asks.
@@ -199,14 +199,14 @@ struct Came {
     place: u32,
     /// It is, or was, in the queue.
     queued: bool,
-    /// So many that were taken before their socket could tell of them are still to be told of, and claim to be this one, which is the last of a list: the last
-    /// of them is, if it is not told of itself.
+    /// So many that were taken before their socket could report them are still to be reported, and claim to be this one, which is the last of a list: the last
+    /// of them is, if it is not reported itself.
     claims: u32,
     itself: bool,
 }
 
 impl Came {
-    fn is_told_of(&mut self, claimed: bool) -> bool {
+    fn is_reported(&mut self, claimed: bool) -> bool {
         self.claims -= u32::from(claimed && self.claims > 0);
         !claimed || (self.claims == 0 && !self.itself)
     }
@@ -267,7 +267,7 @@ impl Queue {
         self.on_its_way.insert(e.cpu, e.at_ns);
         let mut which = None;
         let came = self.came.get_mut(&e.tag).filter(|_| e.tag != 0);
-        if let Some(Came { place, queued, .. }) = came.and_then(|c| c.is_told_of(e.claimed).then_some(c)) {
+        if let Some(Came { place, queued, .. }) = came.and_then(|c| c.is_reported(e.claimed).then_some(c)) {
             let before = self.waiting.iter_mut().find(|w| w.place == Some(*place));
             // One that was read is no more, and its `sk_buff` is that of a datagram that was not seen to come: a part of a larger one.
             which = (!*queued || before.is_some()).then_some(*place);
@@ -501,11 +501,11 @@ mod tests {
     }
 
     #[test]
-    fn of_what_was_taken_before_it_was_told_of_the_last_is_what_came_last() {
+    fn of_what_was_taken_before_it_was_reported_the_last_is_what_came_last() {
         let claim = |at, what, bytes, tag| Event { claimed: true, ..crossing(at, at, what, bytes, tag, 0) };
         let seen = |at, what, bytes, tag| crossing(at, at, what, bytes, tag, 0);
         let read = |at| crossing(at, at, Recv, 9, 0, 7);
-        // What came last was told of itself: the one before is none that is known. Then it was taken as well; then alone.
+        // What came last was reported itself: the one before is none that is known. Then it was taken as well; then alone.
         let events = [
             [claim(10, FromDevice, 9, 3), seen(10, FromDevice, 9, 3)].to_vec(),
             [claim(11, ToSocket, 9, 3), read(12), seen(13, ToSocket, 9, 3), read(14)].to_vec(),

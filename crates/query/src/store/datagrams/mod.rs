@@ -101,7 +101,7 @@ struct Event {
     /// The packet that was dropped, or began to wait, there.
     unqueued: Option<i64>,
     waits: Option<Waits>,
-    /// It was taken before its socket could tell of it: it is what came last, unless that is told of later.
+    /// It was taken before its socket could report it: it is what came last, unless that is reported later.
     claimed: bool,
 }
 
