@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -329,7 +330,7 @@ class ProfileSamples(unittest.TestCase):
                     others = [str(p) for p in by_process if p and p != pid]
                     text = file.read_text()
                     self.assertIn(f"{pid}u:half", text)
-                    self.assertFalse([p for p in others if f"{p}u:" in text or f"{p}k:" in text])
+                    self.assertFalse([p for p in others if re.search(rf"\b{p}[uk]:", text)])
         r = subprocess.run([play.kpat_path(), "profile", log, "--to", "json", "--per-process", self.dir / "files.json"], capture_output=True, text=True, timeout=60)
         self.assertEqual((r.returncode, "exists" in r.stderr), (2, True), "nothing is overwritten")
 

@@ -224,8 +224,8 @@ fn every_hit_reaches_the_handler_once() {
         s.fetch_add(r.get(Register::Rdi), Ordering::Relaxed);
         Answer::GoOn
     });
-    // One caller first: it, the handler and this machine's other work share few processors.
-    const ALONE: u64 = 1_000_000;
+    // One caller first: it, the handler and this machine's other work share few processors. A million hits are counted in guests (lab/test GuestCounts).
+    const ALONE: u64 = 200_000;
     const EACH: u64 = 5_000;
     (0..ALONE).for_each(|n| assert_eq!(f(n, n), 3 * n + 7));
     std::thread::scope(|t| {

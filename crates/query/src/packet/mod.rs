@@ -7,7 +7,7 @@ mod happened;
 mod programs;
 mod tree;
 
-use crate::codes::call_flag;
+use crate::codes::{call_flag, verdict};
 use kpat_model::explained::{Explained, drop_reason};
 use kpat_store::tables::*;
 pub(crate) use tree::same_context;
@@ -125,6 +125,13 @@ pub struct EventOfPacket {
     pub place: String,
 }
 
+/// Of a packet that was dropped by what freed it alone.
+const UNSAID_DROP: Explained = Explained {
+    source: "",
+    does: "The kernel freed it as dropped; the record that says why and where is not in the log.",
+    slow: "`kpat info`: what the log has lost, and why.",
+};
+
 impl PacketDetail {
     /// Where it was then, as it was last seen.
     pub fn place(&self, at_ns: i64) -> Option<&FootprintRow> {
@@ -156,6 +163,9 @@ pub struct PacketDetail {
 impl PacketDetail {
     /// What its drop reason means, and where to look.
     pub fn drop_explained(&self) -> Option<Explained> {
+        if self.packet.verdict == verdict::DROPPED && self.packet.drop_reason.is_none() {
+            return Some(UNSAID_DROP);
+        }
         drop_reason(self.drop_reason.as_deref()?, self.dropped_at().map_or("", |e| e.place.as_str()))
     }
 
