@@ -50,6 +50,11 @@ impl Flight {
         self.small.take_if(|end| *end <= to).is_some()
     }
 
+    /// Is one in flight that is less than a full segment?
+    pub fn has_small(&self) -> bool {
+        self.small.is_some()
+    }
+
     pub fn segments(&self) -> i64 {
         self.segments
     }

@@ -310,8 +310,9 @@ impl Sender {
                 if what == ToDevice {
                     self.departs(e);
                 }
+                let small = self.flight.has_small();
                 if self.flight.leaves(e, self.state.as_ref().map_or(0, |s| s.mss)) {
-                    self.kept.leaves(e.at_ns, &mut done);
+                    self.kept.leaves(e.at_ns, small, &mut done);
                 }
                 further(&mut self.left);
                 let mut top = self.left_at.get(&what).copied();

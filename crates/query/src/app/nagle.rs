@@ -1,12 +1,13 @@
 //! What waits by Nagle's rule (RFC 9293, 3.7.4): less than a full segment is kept until the last such one that was sent before is acknowledged ([`super::flight`]).
 //!
 //! TCP's state does not say so, and until it leaves nothing does: it may as well wait for the device. That it leaves at once when what was
-//! before it is acknowledged tells. So pieces of time in which less than a segment waits are kept here until then.
+//! before it is acknowledged tells, or while that is not, when a further write makes it a full segment. So pieces of time in which less than
+//! a segment waits are kept here until then.
 
 use super::follow::{Call, Span};
 use super::limits::Held;
 
-/// What an acknowledgement allows to be sent leaves so soon behind it.
+/// What an acknowledgement, or a further write, allows to be sent leaves so soon behind it.
 const AT_ONCE_NS: i64 = 200_000;
 
 /// Pieces of a sender's time whose cause is known when what waits has left.
@@ -14,6 +15,8 @@ const AT_ONCE_NS: i64 = 200_000;
 pub(super) struct Kept {
     spans: Vec<Span>,
     acked_ns: i64,
+    /// Since when a call is at work that makes a full segment of what waits.
+    filled_ns: Option<i64>,
 }
 
 impl Kept {
@@ -22,6 +25,9 @@ impl Kept {
     pub fn next(&mut self, span: Span, small: bool, in_flight: bool, out: &mut Vec<Span>) {
         let begins = in_flight && may_be(&span);
         if small && (begins || !self.spans.is_empty()) {
+            self.spans.push(span);
+        } else if span.call == Call::Inside && !self.spans.is_empty() {
+            self.filled_ns.get_or_insert(span.from_ns);
             self.spans.push(span);
         } else {
             self.release(out);
@@ -34,11 +40,13 @@ impl Kept {
         self.acked_ns = at_ns;
     }
 
-    /// Something that had not been sent before leaves.
-    pub fn leaves(&mut self, at_ns: i64, out: &mut Vec<Span>) {
-        if at_ns - self.acked_ns < AT_ONCE_NS {
-            // What is behind the acknowledgement is the way out.
-            let waits = self.spans.iter_mut().filter(|s| s.from_ns < self.acked_ns);
+    /// Something that had not been sent before leaves. `small`: a small segment that was sent before is not acknowledged.
+    pub fn leaves(&mut self, at_ns: i64, small: bool, out: &mut Vec<Span>) {
+        let filled_ns = self.filled_ns.filter(|_| small);
+        let until_ns = self.acked_ns.max(filled_ns.unwrap_or(0));
+        if at_ns - until_ns < AT_ONCE_NS {
+            // What is behind the acknowledgement, or the call, is the way out.
+            let waits = self.spans.iter_mut().filter(|s| s.from_ns < until_ns);
             waits.filter(|s| may_be(s)).for_each(|s| s.held = Held::Nagle);
         }
         self.release(out);
@@ -46,6 +54,7 @@ impl Kept {
 
     /// No more is known of these.
     pub fn release(&mut self, out: &mut Vec<Span>) {
+        self.filled_ns = None;
         out.append(&mut self.spans);
     }
 }
@@ -75,7 +84,7 @@ mod tests {
         if acked {
             kept.acknowledged(40 * MS);
         }
-        kept.leaves(40 * MS + behind_ns, &mut out);
+        kept.leaves(40 * MS + behind_ns, false, &mut out);
         kept.next(span(40, 50, Held::Application, Call::None), false, false, &mut out);
         assert!(out.is_sorted_by_key(|s| s.from_ns));
         out.iter().map(|s| s.held).collect()
@@ -89,6 +98,34 @@ mod tests {
         assert_eq!(waited(true, false, 9000), other, "it is still in flight");
         assert_eq!(waited(true, true, MS), other, "long after");
         assert_eq!(waited(false, true, 9000), other, "full segments do not wait for that");
+    }
+
+    /// It waits for 40 ms, a write that takes so long makes a full segment of it, and that leaves while a small one is in flight, or none.
+    fn filled(takes_ns: i64, small: bool) -> Vec<Held> {
+        let (mut kept, mut out) = (Kept::default(), Vec::new());
+        kept.next(span(0, 40, Held::Device, Call::None), true, true, &mut out);
+        kept.next(
+            Span { to_ns: 40 * MS + takes_ns, ..span(40, 40, Held::Device, Call::Inside) },
+            false,
+            true,
+            &mut out,
+        );
+        kept.leaves(40 * MS + takes_ns, small, &mut out);
+        kept.next(span(41, 50, Held::Device, Call::None), true, true, &mut out);
+        kept.release(&mut out);
+        out.iter().map(|s| s.held).collect()
+    }
+
+    #[test]
+    fn what_leaves_when_a_write_fills_its_segment_waited_for_an_acknowledgement() {
+        use Held::*;
+        assert_eq!(filled(9000, true), [Nagle, Device, Device]);
+        assert_eq!(
+            filled(9000, false),
+            [Device, Device, Device],
+            "nothing small is in flight: it waited for something else"
+        );
+        assert_eq!(filled(MS, true), [Device, Device, Device], "not at once");
     }
 
     #[test]
