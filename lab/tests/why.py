@@ -30,6 +30,28 @@ def page(kpat: str, log: Path, question: str) -> dict:
         service.stdout.close()
 
 
+def kept_by_nagle(starts_ns: list[int], size: int, mss: int, there_and_back_ns: int) -> list[int]:
+    """Of each write of that many bytes that left: for how long the rule keeps its last byte (RFC 9293, 3.7.4, in Minshall's form: only small segments in flight matter)."""
+    waits, unsent, left, acked_ns = [], [], 0, 0
+
+    def leave(to: int, at_ns: int) -> None:
+        nonlocal left, unsent
+        waits.extend(at_ns - start for start, end in unsent if end <= to)
+        left, unsent = to, [u for u in unsent if u[1] > to]
+
+    for i, start in enumerate(starts_ns):
+        if unsent and acked_ns <= start:
+            leave(i * size, acked_ns)
+            acked_ns += there_and_back_ns
+        given = (i + 1) * size
+        unsent.append((start, given))
+        leave(left + (given - left) // mss * mss, start)
+        if given > left and acked_ns <= start:
+            leave(given, start)
+            acked_ns = start + there_and_back_ns
+    return waits
+
+
 class Slow:
     def setUp(self):
         self.kpat = os.path.abspath(play.kpat_path())
@@ -160,6 +182,15 @@ class Why(Slow, unittest.TestCase):
         tcp = next(s["tcp"] for s in held if s["socket_id"] == r["sender"])
         self.assertGreater(tcp["nagle_ns"], 0.25 * tcp["known_ns"])
         self.assertLess(tcp["device_ns"] + tcp["pacing_ns"], 0.02 * tcp["known_ns"])
+
+    def test_nagle_until_a_write_fills_the_segment(self):
+        """What waits for the acknowledgement of a small segment leaves before that comes, with the write that makes a full segment of it."""
+        r = self.case("nagle-filled", ["--delay-ms", 100], send=["--seconds", 2, "--write", 500, "--every-ms", 20, "--nagle"])
+        by = self.right(r, "driver and wire", "Nagle's rule")
+        waits = by["Nagle's rule"]["of_writes_ns"]
+        self.assertAlmostEqual(waits["mean"] * waits["count"] / sum(kept_by_nagle(r["truth"]["starts_ns"], 500, 1448, 200_000_000)), 1, delta=0.1)
+        # Where this machine's processors were busy the write and the segment are apart.
+        self.assertLess(by.get("undecided", {"share": 0})["share"], 0.03)
 
     def test_loss(self):
         r = self.case("timer", ["--delay-ms", 10, "--every", 2], ["--answer"], ["--seconds", 2, "--write", 1000, "--answer"])

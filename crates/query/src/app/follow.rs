@@ -108,6 +108,8 @@ struct Sender {
     since_ns: Option<i64>,
     open: Option<Open>,
     call: Call,
+    /// When its last call began.
+    called_ns: Option<i64>,
     asked: Option<i64>,
     /// Number of the first byte of the stream that it sends, and of the one that it receives.
     start: Option<i64>,
@@ -298,7 +300,7 @@ impl Sender {
                 self.asked = e.asked_bytes;
                 // A refused application that tries again is still refused.
                 if e.size_bytes >= 0 {
-                    self.call = Call::Inside;
+                    (self.call, self.called_ns) = (Call::Inside, Some(e.at_ns));
                 }
             }
             Send => {
@@ -310,9 +312,9 @@ impl Sender {
                 if what == ToDevice {
                     self.departs(e);
                 }
-                let small = self.flight.has_small();
+                let fills = self.call == Call::Inside && self.flight.has_small() && !self.small();
                 if self.flight.leaves(e, self.state.as_ref().map_or(0, |s| s.mss)) {
-                    self.kept.leaves(e.at_ns, small, &mut done);
+                    self.kept.leaves(e.at_ns, self.called_ns.filter(|_| fills), &mut done);
                 }
                 further(&mut self.left);
                 let mut top = self.left_at.get(&what).copied();

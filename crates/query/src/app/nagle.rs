@@ -15,8 +15,6 @@ const AT_ONCE_NS: i64 = 200_000;
 pub(super) struct Kept {
     spans: Vec<Span>,
     acked_ns: i64,
-    /// Since when a call is at work that makes a full segment of what waits.
-    filled_ns: Option<i64>,
 }
 
 impl Kept {
@@ -24,10 +22,8 @@ impl Kept {
     /// that are decided by now are added to `out`.
     pub fn next(&mut self, span: Span, small: bool, in_flight: bool, out: &mut Vec<Span>) {
         let begins = in_flight && may_be(&span);
-        if small && (begins || !self.spans.is_empty()) {
-            self.spans.push(span);
-        } else if span.call == Call::Inside && !self.spans.is_empty() {
-            self.filled_ns.get_or_insert(span.from_ns);
+        let waits = !self.spans.is_empty() && (small || span.call == Call::Inside);
+        if small && begins || waits {
             self.spans.push(span);
         } else {
             self.release(out);
@@ -40,9 +36,9 @@ impl Kept {
         self.acked_ns = at_ns;
     }
 
-    /// Something that had not been sent before leaves. `small`: a small segment that was sent before is not acknowledged.
-    pub fn leaves(&mut self, at_ns: i64, small: bool, out: &mut Vec<Span>) {
-        let filled_ns = self.filled_ns.filter(|_| small);
+    /// Something that had not been sent before leaves. `filled_ns`: since when a call is at work that has made a full segment of it, while a small
+    /// one that was sent before is not acknowledged.
+    pub fn leaves(&mut self, at_ns: i64, filled_ns: Option<i64>, out: &mut Vec<Span>) {
         let until_ns = self.acked_ns.max(filled_ns.unwrap_or(0));
         if at_ns - until_ns < AT_ONCE_NS {
             // What is behind the acknowledgement, or the call, is the way out.
@@ -54,7 +50,6 @@ impl Kept {
 
     /// No more is known of these.
     pub fn release(&mut self, out: &mut Vec<Span>) {
-        self.filled_ns = None;
         out.append(&mut self.spans);
     }
 }
@@ -84,7 +79,7 @@ mod tests {
         if acked {
             kept.acknowledged(40 * MS);
         }
-        kept.leaves(40 * MS + behind_ns, false, &mut out);
+        kept.leaves(40 * MS + behind_ns, None, &mut out);
         kept.next(span(40, 50, Held::Application, Call::None), false, false, &mut out);
         assert!(out.is_sorted_by_key(|s| s.from_ns));
         out.iter().map(|s| s.held).collect()
@@ -100,17 +95,14 @@ mod tests {
         assert_eq!(waited(false, true, 9000), other, "full segments do not wait for that");
     }
 
-    /// It waits for 40 ms, a write that takes so long makes a full segment of it, and that leaves while a small one is in flight, or none.
-    fn filled(takes_ns: i64, small: bool) -> Vec<Held> {
+    /// It waits for 40 ms, then a write that takes so long makes a full segment of it, or does not; other calls were at work before.
+    fn filled(takes_ns: i64, full: bool) -> Vec<Held> {
         let (mut kept, mut out) = (Kept::default(), Vec::new());
-        kept.next(span(0, 40, Held::Device, Call::None), true, true, &mut out);
-        kept.next(
-            Span { to_ns: 40 * MS + takes_ns, ..span(40, 40, Held::Device, Call::Inside) },
-            false,
-            true,
-            &mut out,
-        );
-        kept.leaves(40 * MS + takes_ns, small, &mut out);
+        kept.next(span(0, 20, Held::Device, Call::None), true, true, &mut out);
+        kept.next(span(20, 40, Held::Pacing, Call::None), true, true, &mut out);
+        let call = Span { to_ns: 40 * MS + takes_ns, ..span(40, 40, Held::Device, Call::Inside) };
+        kept.next(call, false, true, &mut out);
+        kept.leaves(call.to_ns, Some(40 * MS).filter(|_| full), &mut out);
         kept.next(span(41, 50, Held::Device, Call::None), true, true, &mut out);
         kept.release(&mut out);
         out.iter().map(|s| s.held).collect()
@@ -119,13 +111,9 @@ mod tests {
     #[test]
     fn what_leaves_when_a_write_fills_its_segment_waited_for_an_acknowledgement() {
         use Held::*;
-        assert_eq!(filled(9000, true), [Nagle, Device, Device]);
-        assert_eq!(
-            filled(9000, false),
-            [Device, Device, Device],
-            "nothing small is in flight: it waited for something else"
-        );
-        assert_eq!(filled(MS, true), [Device, Device, Device], "not at once");
+        assert_eq!(filled(9000, true), [Nagle, Nagle, Device, Device]);
+        assert_eq!(filled(9000, false), [Device, Pacing, Device, Device]);
+        assert_eq!(filled(MS, true), [Device, Pacing, Device, Device], "not at once");
     }
 
     #[test]
