@@ -486,7 +486,7 @@ mod tests {
             Write { offset: 0, bytes: 1, from_ns: l.from_ns, at_ns: l.from_ns, at, again: false }
         };
         let g = Gathered { writes: lines.iter().map(write).collect(), last_ns: 100, ..Gathered::default() };
-        let why = crate::why::sums::sums_of(&SocketRow::default(), None, &g, 0, None, &|n| lines[n].clone());
+        let why = crate::why::sums::sums_of(&SocketRow::default(), None, &g, None, &|n| lines[n].clone());
         assert_eq!((why.from_ns, why.to_ns, why.pauses), (10, 90, 2));
         let all: Vec<_> = why.stages.iter().map(|s| (s.stage, s.ns)).collect();
         assert_eq!(all, [(Stage::Application, 70.0), (Stage::Wire, 10.0)]);

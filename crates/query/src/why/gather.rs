@@ -142,6 +142,8 @@ pub(super) struct Gathered {
     pub mss: i64,
     /// In queues between the two ends.
     pub stays: Stays,
+    /// Of what relates the two ends' clocks.
+    pub bound_ns: i64,
 }
 
 /// An acknowledgement lets TCP send within this time.
@@ -282,12 +284,9 @@ pub(super) fn gather(
         _ => VecDeque::new(),
     };
     let mut follow = Follow::new(&both);
-    let mut lives = Lives::new(
-        sender.sent_seq,
-        peer.and_then(|p| p.received_seq),
-        elsewhere.map_or(0, |e| 2 * e.clock.bound_ns),
-    );
-    let (mut out, mut calls) = (Gathered::default(), Calls::default());
+    let bound_ns = elsewhere.map_or(0, |e| e.clock.bound_ns);
+    let mut lives = Lives::new(sender.sent_seq, peer.and_then(|p| p.received_seq), 2 * bound_ns);
+    let (mut out, mut calls) = (Gathered { bound_ns, ..Gathered::default() }, Calls::default());
     let mut ways = Ways::default();
     let mut queue = Queue::default();
     let mut taken = Taken::default();

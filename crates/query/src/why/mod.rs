@@ -497,7 +497,6 @@ pub fn why(
     let of = path::Of::Stream(&sender, gathered.given_bytes.max(sender.sent_bytes));
     gathered.stays = path::stays(hosts[at].store, &of, sender.netns, sender.first_ns)?;
     gather::mark(&mut gathered.held, &gathered.stays.times(), |h| h.on_path = true);
-    let bound_ns = elsewhere.as_ref().map_or(0, |e| e.clock.bound_ns);
     let asked = asked.filter(|_| sender.socket_id == socket.socket_id);
     let asked = asked.map(|offset| gathered.writes.partition_point(|w| w.last() < offset));
     let ends = [Some(sender.socket_id), peer.as_ref().map(|p| p.socket_id)];
@@ -506,7 +505,7 @@ pub fn why(
         let [_, there] = threads::of_sockets(e.store, [None, Some(e.socket)], |ns| e.clock.first(ns))?;
         gathered.threads[1] = there;
     }
-    let mut why = sums::sums(&sender, peer.as_ref(), &gathered, bound_ns, asked);
+    let mut why = sums::sums(&sender, peer.as_ref(), &gathered, asked);
     if let Some((line, packet)) = why.asked.as_mut().zip(packet) {
         line.packet = Some(packet.packet.packet_id);
     }
@@ -564,7 +563,7 @@ fn of_datagrams(
     let asked = packet.map(|p| p.packet.packet_id);
     let place = asked.and_then(|id| found.packets.iter().position(|of| of.contains(&id)));
     let line = |n: usize| found.lines[n].clone();
-    let mut why = sums::sums_of(socket, found.peer.as_ref(), &found.gathered, 0, place, &line);
+    let mut why = sums::sums_of(socket, found.peer.as_ref(), &found.gathered, place, &line);
     let name = |l: &mut WriteLine| l.packet = found.packets[l.number as usize - 1].first().copied();
     why.slowest.iter_mut().for_each(name);
     if let Some(line) = &mut why.asked {

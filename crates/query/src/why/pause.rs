@@ -33,16 +33,20 @@ impl Shares {
 
 /// Nothing was under way: the application's time, but for that in which an answer was, or was still to be written, if it read one. Did it?
 pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bool {
-    let mut add_all = |stage: Stage, a: i64, b: i64| {
+    // `clocks`: it begins by one end's clock and is over by the other's.
+    let mut add_all = |stage: Stage, a: i64, b: i64, clocks: bool| {
         if b > a {
             shares.add(stage, a, b, 1.0, g);
+        }
+        if b > a && clocks {
+            shares.unsure_ns[stage as usize] += (b - a).min(g.bound_ns) as f64;
         }
         if b > a && stage == Stage::PeerApplication {
             shares.answering_ns += b - a;
         }
     };
     // Who owes one an answer does not wait for another's next question, and who has one answer may wait for another.
-    let mut add = |stage: Stage, a: i64, b: i64| {
+    let mut add = |stage: Stage, a: i64, b: i64, clocks: bool| {
         for (awaits, a, b) in owed::parts(&g.open.awaited, a, b) {
             for (owes, a, b) in owed::parts(&g.open.owed, a, b) {
                 let stage = match stage {
@@ -50,7 +54,7 @@ pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bo
                     Stage::PeerApplication | Stage::Answer if owes && !awaits => Stage::Application,
                     _ => stage,
                 };
-                add_all(stage, a, b);
+                add_all(stage, a, b, clocks);
             }
         }
     };
@@ -58,22 +62,22 @@ pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bo
         g.reads.partition_point(|t| *t <= to).checked_sub(1).map(|i| g.reads[i]).filter(|t| *t > from)
     else {
         let of_dropped = g.unanswered.binary_search(&from).is_ok();
-        add(if of_dropped { Stage::Loss } else { Stage::Application }, from, to);
+        add(if of_dropped { Stage::Loss } else { Stage::Application }, from, to, true);
         return false;
     };
     let answer = g.answers.get(g.answers.partition_point(|t| *t < from)).copied().filter(|t| *t < read);
     let answer = answer.unwrap_or(from);
-    add(Stage::PeerApplication, from, answer);
+    add(Stage::PeerApplication, from, answer, false);
     let (mut at, mut rest_ns) = (answer, 0);
     let first = g.read_up.partition_point(|up| up.1 <= answer);
     for up in g.read_up[first..].iter().take_while(|up| up.0 < read) {
         let (from, to) = (up.0.max(at), up.1.min(read));
-        add(Stage::Answer, at, from);
-        add(Stage::PeerApplication, from, to);
+        add(Stage::Answer, at, from, true);
+        add(Stage::PeerApplication, from, to, true);
         (at, rest_ns) = (to, rest_ns + to - from);
     }
-    add(Stage::Answer, at, read);
-    add(Stage::Application, read, to);
+    add(Stage::Answer, at, read, true);
+    add(Stage::Application, read, to, false);
     shares.rest_ns += rest_ns;
     true
 }

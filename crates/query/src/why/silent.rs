@@ -57,7 +57,7 @@ mod tests {
         let writes = vec![write(0, 5, 0, 0, &way(0)), write(5, 5, 50 * MS, 50 * MS, &way(50 * MS))];
         let mut g =
             Gathered { writes, peer_reads: true, connected: true, last_ns: 90 * MS, ..Default::default() };
-        let why = sums(&SocketRow::default(), Some(&SocketRow::default()), &g, 0, None);
+        let why = sums(&SocketRow::default(), Some(&SocketRow::default()), &g, None);
         assert_eq!((why.silent, why.answering_ns, why.to_ns), ((1, 49 * MS), 0, 51 * MS));
         let after = |g: &Gathered| g.silent_after(why.to_ns).map(|s| (s.ns / MS, s.until));
         assert_eq!(after(&g), Some((39, Until::LogEnded)));

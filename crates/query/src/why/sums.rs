@@ -12,16 +12,10 @@ const STAGES: usize = Stage::ALL.len();
 /// Behind the stages there is a place for each of [`KINDS`].
 const PLACES: usize = STAGES + KINDS.len();
 
-/// Of a stream. `bound_ns`: of the two ends' clocks; `asked`: place of the write whose line is wanted.
-pub(super) fn sums(
-    sender: &SocketRow,
-    peer: Option<&SocketRow>,
-    g: &Gathered,
-    bound_ns: i64,
-    asked: Option<usize>,
-) -> Why {
+/// Of a stream. `asked`: place of the write whose line is wanted.
+pub(super) fn sums(sender: &SocketRow, peer: Option<&SocketRow>, g: &Gathered, asked: Option<usize>) -> Why {
     let far = Far::of(g, peer.is_some());
-    sums_of(sender, peer, g, bound_ns, asked, &|n| {
+    sums_of(sender, peer, g, asked, &|n| {
         let mut line = line::line(n, g, far);
         g.stays.cut(&mut line, g.writes[n].last());
         line
@@ -33,7 +27,6 @@ pub(super) fn sums_of(
     sender: &SocketRow,
     peer: Option<&SocketRow>,
     g: &Gathered,
-    bound_ns: i64,
     asked: Option<usize>,
     line_of: &dyn Fn(usize) -> Line,
 ) -> Why {
@@ -53,7 +46,7 @@ pub(super) fn sums_of(
             let (spread, longest) = &mut of_writes[i];
             spread.add(*ns, 1);
             if [Stage::Wire, Stage::Loss, Stage::Answer].contains(&Stage::ALL[i]) {
-                open_ns[i] += (*ns).min(bound_ns);
+                open_ns[i] += (*ns).min(g.bound_ns);
             }
             *longest = (*longest).max(Some((*ns, number)));
         }
@@ -258,7 +251,7 @@ mod tests {
 
     fn logged(g: &Gathered) -> (Why, Vec<(Stage, f64)>) {
         let peer = SocketRow::default();
-        let why = sums(&SocketRow::default(), Some(&peer), g, 0, None);
+        let why = sums(&SocketRow::default(), Some(&peer), g, None);
         let all = why.stages.iter().map(|s| (s.stage, s.ns)).collect();
         (why, all)
     }
@@ -286,6 +279,11 @@ mod tests {
         assert_eq!((why.whole_ns(), why.pauses, why.writes(), why.took_ns.max), (110 * MS, 1, 20, 10 * MS));
         assert_eq!(why.first().map(|s| s.stage), Some(Stage::Application));
         assert!(why.is_certain());
+        // As far as two clocks leave open when a burst was read, they do so for the pause behind it; its ways may then have taken no time, or so much longer.
+        g.bound_ns = 20 * MS;
+        let why = logged(&g).0;
+        let bounds = why.stages.iter().map(|s| why.bounds_ns(s)).collect::<Vec<_>>();
+        assert_eq!(bounds, [(70e6, 110e6), (0.0, 40e6)]);
     }
 
     #[test]
@@ -463,7 +461,7 @@ mod tests {
         assert_eq!(longest(Stage::ReceiveWindow), Some(48));
         // without the other end the acknowledgement is the end
         let g = Gathered { acks: vec![(9 * MS, 11), (20 * MS, 15)], ..g };
-        let why = sums(&SocketRow::default(), None, &g, 0, None);
+        let why = sums(&SocketRow::default(), None, &g, None);
         assert_eq!(why.ends, [0, 3, 0, 1, 0, 0, 0, 0, 0]);
         let beyond = why.stages.iter().find(|s| s.stage == Stage::Beyond).unwrap();
         assert_eq!((beyond.of_writes.count, beyond.of_writes.max), (3, 18 * MS));
@@ -543,7 +541,7 @@ mod tests {
             g.acks = (0..draw(9)).map(|i| (i * 50, i * 20)).collect();
             g.gaps = vec![(30, 45), (100, 101)];
             let peer = SocketRow::default();
-            let why = sums(&SocketRow::default(), (round % 4 > 0).then_some(&peer), &g, 0, None);
+            let why = sums(&SocketRow::default(), (round % 4 > 0).then_some(&peer), &g, None);
             for l in &why.slowest {
                 assert_eq!(l.stages.iter().sum::<i64>(), l.to_ns - l.from_ns, "{round}: {l:?}");
                 assert!(l.stages.iter().all(|ns| *ns >= 0), "{round}: {l:?}");
