@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+mod astray;
 mod captures;
 mod command;
 mod control;
@@ -260,6 +261,7 @@ impl Recorder {
                     self.write_json(Json::Anchor(sys::clock_anchor()), tell)?;
                     let summary = self.file_summary(false, "", None);
                     self.write_json(Json::Summary(Box::new(summary)), tell)?;
+                    self.files.look_for(tell);
                 }
             }
             // others may have the CPU, but not so long that records are lost

@@ -1,5 +1,6 @@
 //! The files of a recording: which one is written to, what goes into it, and what a full disk costs.
 
+use super::astray::Astray;
 use super::disk::{Reserve, Unplaced, is_stream};
 use super::parts::{Parts, Whole};
 use super::{Error, Note, Options, Written};
@@ -67,6 +68,8 @@ pub(super) struct Files {
     /// Losses that are not in the file yet, because there was no room: its own, and those that lost chunks reported.
     waiting: Vec<model::Loss>,
     written: Vec<Written>,
+    /// That was said of the file being written.
+    astray: Option<Astray>,
 }
 
 impl Files {
@@ -91,6 +94,7 @@ impl Files {
             unwritten: Vec::new(),
             waiting: Vec::new(),
             written: Vec::new(),
+            astray: None,
         }
     }
 
@@ -237,6 +241,7 @@ impl Files {
     /// The file is whole, and `next` is written from now on.
     pub(super) fn change_to(&mut self, next: Next, written: Written) {
         let old = self.writer.replace(next.writer);
+        self.astray = None;
         // The next file has all devices at its head.
         self.unwritten.clear();
         self.reserve = Reserve::take(&self.output).ok();
@@ -245,6 +250,36 @@ impl Files {
             parts.begun();
         }
         self.remember(written);
+    }
+
+    pub(super) fn rotates(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Where the file is that is being written, if not at its name.
+    pub(super) fn astray(&self) -> Option<Astray> {
+        Astray::of(self.writer.as_ref()?.get_ref(), &self.now_written())
+    }
+
+    /// Says so once if it was moved or removed.
+    pub(super) fn look_for(&mut self, tell: &mut dyn FnMut(Note)) {
+        let astray = self.astray();
+        if self.astray != astray {
+            let name = self.now_written().display().to_string();
+            match &astray {
+                Some(Astray::Removed) => tell(Note::Hindered(format!(
+                    "{name} was removed: what is recorded now is lost when the recording ends"
+                ))),
+                Some(Astray::Moved(to)) => {
+                    tell(Note::Hindered(format!(
+                        "{name} was moved: recording goes on into {}",
+                        to.display()
+                    )));
+                }
+                None => {}
+            }
+            self.astray = astray;
+        }
     }
 
     /// The last file of a recording that went from file to file.
