@@ -44,7 +44,7 @@ use command::end_child;
 use control::Control;
 use cost::Costs;
 use disk::Reserve;
-pub use disk::{clear_part, may_write, part_name};
+pub use disk::{clear_part, may_write, part_name, write_anew};
 use drop_sites::DropSites;
 use files::Files;
 use flight::Flight;
@@ -221,7 +221,7 @@ impl Recorder {
         }
         sys::give_back_memory();
         if let Some(path) = &self.options.ready_file {
-            disk::write_anew(path, &format!("{}\n", std::process::id()))?;
+            write_anew(path, &format!("{}\n", std::process::id()))?;
         }
         privileges::give_up(&self.options, self.files.takes());
         self.publish();

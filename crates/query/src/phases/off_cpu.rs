@@ -15,12 +15,15 @@ fn task(r: &CallRow) -> Option<i32> {
     (r.ctx == 0).then_some(r.pid)
 }
 
+/// The latest ends of the calls of two tasks.
+type Latest = [Option<(i64, Option<i32>)>; 2];
+
 /// How far calls reach that have begun by a moment.
 struct Reach {
     /// Of a task: when each began, and the latest end of it and those before.
     of_task: HashMap<i32, Vec<(i64, i64)>>,
     /// Of all that say where the packet is: when each began, and the latest ends of two tasks, by it and those before.
-    all: Vec<(i64, [Option<(i64, Option<i32>)>; 2])>,
+    all: Vec<(i64, Latest)>,
 }
 
 impl Reach {
@@ -28,7 +31,7 @@ impl Reach {
         let mut order: Vec<&CallRow> = rows.iter().collect();
         order.sort_by_key(|r| r.entry_ns);
         let mut reach = Reach { of_task: HashMap::new(), all: Vec::new() };
-        let mut latest: [Option<(i64, Option<i32>)>; 2] = [None; 2];
+        let mut latest: Latest = [None; 2];
         for r in order {
             let end = end_ns(r);
             if let Some(pid) = task(r) {
