@@ -10,24 +10,23 @@ use std::path::{Path, PathBuf};
 pub(super) enum Astray {
     /// It has no name: it is gone when it is closed.
     Removed,
-    /// By another name.
-    Moved(PathBuf),
+    /// By another name; `None`: the kernel knows that only by which it was made.
+    Moved(Option<PathBuf>),
 }
 
 impl Astray {
     /// `None`: it is there, or it is no file.
     pub(super) fn of(file: &File, name: &Path) -> Option<Astray> {
         let own = file.metadata().ok().filter(|m| m.is_file())?;
-        let there = name.metadata();
-        if there.is_ok_and(|m| (m.dev(), m.ino()) == (own.dev(), own.ino())) {
+        let is_it = |m: std::fs::Metadata| (m.dev(), m.ino()) == (own.dev(), own.ino());
+        if name.metadata().is_ok_and(is_it) {
             return None;
         }
         if own.nlink() == 0 {
             return Some(Astray::Removed);
         }
-        // A file system may give one file several numbers: what the kernel calls the open file decides.
-        let is = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-        (name.canonicalize().ok().as_ref() != Some(&is)).then_some(Astray::Moved(is))
+        let opened_as = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok();
+        Some(Astray::Moved(opened_as.filter(|now| now.metadata().is_ok_and(is_it))))
     }
 }
 
@@ -46,11 +45,17 @@ mod tests {
         std::os::unix::fs::symlink(&dir, dir.join("link")).unwrap();
         assert_eq!(Astray::of(&file, &dir.join("link/x.kbl")), None, "a folder may be a link");
         std::fs::rename(&name, &other).unwrap();
-        assert_eq!(Astray::of(&file, &name), Some(Astray::Moved(other.clone())));
+        assert_eq!(Astray::of(&file, &name), Some(Astray::Moved(Some(other.clone()))));
         // Another file of that name is not the log.
         File::create(&name).unwrap();
-        assert_eq!(Astray::of(&file, &name), Some(Astray::Moved(other.clone())));
+        assert_eq!(Astray::of(&file, &name), Some(Astray::Moved(Some(other.clone()))));
+        // As a log gets its name where none may be replaced: a second one, and then the first goes.
+        let third = dir.join("z.kbl");
+        std::fs::hard_link(&other, &third).unwrap();
         std::fs::remove_file(&other).unwrap();
+        assert_eq!(Astray::of(&file, &third), None);
+        assert_eq!(Astray::of(&file, &name), Some(Astray::Moved(None)));
+        std::fs::remove_file(&third).unwrap();
         assert_eq!(Astray::of(&file, &name), Some(Astray::Removed));
         std::fs::remove_dir_all(&dir).unwrap();
         assert_eq!(Astray::of(&file, &name), Some(Astray::Removed));

@@ -77,7 +77,7 @@ impl Recorder {
         match self.files.astray() {
             // A file of several that is gone is named where it is to get its name.
             Some(Astray::Removed) if !self.files.rotates() => return Err(Error::Removed(name)),
-            Some(Astray::Moved(to)) => written.path = to,
+            Some(Astray::Moved(Some(to))) => written.path = to,
             _ => {}
         }
         if self.flight.is_none() {

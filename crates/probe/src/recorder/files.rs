@@ -68,6 +68,8 @@ pub(super) struct Files {
     /// Losses that are not in the file yet, because there was no room: its own, and those that lost chunks reported.
     waiting: Vec<model::Loss>,
     written: Vec<Written>,
+    /// It was at its name when that was given. A file system may number one file in several ways: then nobody can tell.
+    knows_its_name: bool,
     /// That was said of the file being written.
     astray: Option<Astray>,
 }
@@ -94,6 +96,7 @@ impl Files {
             unwritten: Vec::new(),
             waiting: Vec::new(),
             written: Vec::new(),
+            knows_its_name: false,
             astray: None,
         }
     }
@@ -126,7 +129,10 @@ impl Files {
 
     /// Everything runs: from now on the recording's file is there.
     pub(super) fn take_name(&mut self) -> Result<(), Error> {
-        self.unplaced.take().map_or(Ok(()), Unplaced::place)
+        self.unplaced.take().map_or(Ok(()), Unplaced::place)?;
+        let file = self.writer.as_ref().map(Writer::get_ref);
+        self.knows_its_name = file.is_some_and(|file| Astray::of(file, &self.now_written()).is_none());
+        Ok(())
     }
 
     /// A log under a name of its own until it is placed.
@@ -258,7 +264,7 @@ impl Files {
 
     /// Where the file is that is being written, if not at its name.
     pub(super) fn astray(&self) -> Option<Astray> {
-        Astray::of(self.writer.as_ref()?.get_ref(), &self.now_written())
+        Astray::of(self.writer.as_ref()?.get_ref(), &self.now_written()).filter(|_| self.knows_its_name)
     }
 
     /// Says so once if it was moved or removed.
@@ -271,10 +277,8 @@ impl Files {
                     "{name} was removed: what is recorded now is lost when the recording ends"
                 ))),
                 Some(Astray::Moved(to)) => {
-                    tell(Note::Hindered(format!(
-                        "{name} was moved: recording goes on into {}",
-                        to.display()
-                    )));
+                    let to = to.as_ref().map_or("it by its new name".into(), |to| to.display().to_string());
+                    tell(Note::Hindered(format!("{name} was moved: recording goes on into {to}")));
                 }
                 None => {}
             }
