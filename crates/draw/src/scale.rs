@@ -50,11 +50,13 @@ pub struct Ticks {
 impl Ticks {
     /// About ten of them.
     pub fn between(from_ns: i64, to_ns: i64) -> Ticks {
-        let rough = ((to_ns - from_ns) / 10).max(1);
+        // A damaged log's times may be further apart than a signed number can tell.
+        let rough = if to_ns < from_ns { 1 } else { (to_ns.abs_diff(from_ns) / 10).max(1) as i64 };
         let power = 10i64.pow(rough.ilog10());
-        let step_ns = [1, 2, 5, 10].into_iter().map(|m| m * power).find(|s| *s >= rough).unwrap_or(power);
+        let steps = [1, 2, 5, 10].into_iter().filter_map(|m| power.checked_mul(m));
+        let step_ns = steps.into_iter().find(|s| *s >= rough).unwrap_or(i64::MAX);
         let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")];
-        let far = from_ns.abs().max(to_ns.abs()) as f64;
+        let far = from_ns.unsigned_abs().max(to_ns.unsigned_abs()) as f64;
         let (per_unit, unit) = units.into_iter().find(|(u, _)| far >= *u).unwrap_or((1.0, "ns"));
         let decimals = (-(step_ns as f64 / per_unit).log10() - 1e-9).ceil().max(0.0) as usize;
         Ticks { from_ns, to_ns, step_ns, per_unit, unit, decimals }
@@ -87,6 +89,9 @@ mod tests {
         assert_eq!(of(0, 1000), (100, 1e3, "µs", 1));
         assert_eq!(of(0, 1), (1, 1.0, "ns", 0));
         assert_eq!(of(-5_000, 5_000), (1_000, 1e3, "µs", 0));
+        let all = Ticks::between(i64::MIN, i64::MAX);
+        assert!((1..30).contains(&all.marks().count()), "{all:?}");
+        assert!(Ticks::between(5, i64::MIN).marks().count() == 0);
     }
 
     #[test]

@@ -4,12 +4,15 @@ use kpat_model::{Context, LossCause};
 use kpat_query::protocol;
 use kpat_query::{FunctionFilter, FunctionSort, Store, verdict};
 use kpat_store::tables::{DeviceRow, FunctionRow, PacketRow};
+use std::collections::HashMap;
 
 /// Functions and devices of a log, by number.
 pub(crate) struct Names {
     /// By `func_id`; numbers that the log does not use are empty.
     functions: Vec<FunctionRow>,
     devices: Vec<DeviceRow>,
+    /// The last of each namespace and number, and of each number.
+    device_of: HashMap<(Option<i64>, i32), usize>,
 }
 
 impl Names {
@@ -17,13 +20,17 @@ impl Names {
         let all = FunctionFilter { unused: true, ..FunctionFilter::default() };
         let mut functions: Vec<FunctionRow> = Vec::new();
         for f in store.functions(&all, FunctionSort::Name, 0).rows {
-            let id = usize::try_from(f.func_id).unwrap_or(0);
+            // A damaged table has others.
+            let Ok(id) = u16::try_from(f.func_id).map(usize::from) else { continue };
             if functions.len() <= id {
                 functions.resize_with(id + 1, FunctionRow::default);
             }
             functions[id] = f;
         }
-        Ok(Names { functions, devices: store.table::<DeviceRow>()?.all()? })
+        let devices: Vec<DeviceRow> = store.table::<DeviceRow>()?.all()?;
+        let keys = |d: &DeviceRow| [(Some(d.netns), d.ifindex), (None, d.ifindex)];
+        let device_of = devices.iter().enumerate().flat_map(|(i, d)| keys(d).map(|key| (key, i))).collect();
+        Ok(Names { functions, devices, device_of })
     }
 
     pub fn functions(&self) -> impl Iterator<Item = &FunctionRow> {
@@ -47,8 +54,7 @@ impl Names {
     }
 
     pub fn device(&self, netns: Option<i64>, ifindex: i32) -> Option<&DeviceRow> {
-        let fits = |d: &&DeviceRow| d.ifindex == ifindex && netns.is_none_or(|n| n == d.netns);
-        self.devices.iter().rev().find(fits)
+        self.devices.get(*self.device_of.get(&(netns, ifindex))?)
     }
 }
 

@@ -22,9 +22,13 @@ pub(crate) struct Sums {
     pub total_ns: i64,
 }
 
+/// A kernel's stack has room for fewer; in a damaged log deeper calls stand beside each other, as each stack is written with all of its functions.
+const DEEPEST: u32 = 512;
+
 struct Node {
     /// `None`: a context.
     caller: Option<u32>,
+    depth: u32,
     /// Function, or code of the context.
     id: i32,
     sums: Sums,
@@ -73,12 +77,17 @@ impl Stacks {
         Ok(stacks)
     }
 
-    fn node(&mut self, caller: Option<u32>, id: i32) -> u32 {
+    fn node(&mut self, mut caller: Option<u32>, id: i32) -> u32 {
+        let of = |place: u32| &self.nodes[place as usize];
+        if let Some(c) = caller.filter(|&c| of(c).depth >= DEEPEST) {
+            caller = of(c).caller;
+        }
+        let depth = caller.map_or(0, |c| of(c).depth + 1);
         if let Some(place) = self.below.get(&(caller, id)) {
             return *place;
         }
         let place = self.nodes.len() as u32;
-        self.nodes.push(Node { caller, id, sums: Sums::default() });
+        self.nodes.push(Node { caller, depth, id, sums: Sums::default() });
         self.below.insert((caller, id), place);
         place
     }

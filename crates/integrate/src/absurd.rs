@@ -1,6 +1,6 @@
 //! Times outside of what a clock can show: a damaged log has them, and they are counted and moved to the limit.
 
-use kpat_model::Record;
+use kpat_model::{AppRecord, BootNs, Record};
 
 /// 36 years of uptime: beyond that a record is damaged, and sums would overflow.
 pub(crate) const MAX_TIME: i64 = 1 << 60;
@@ -12,15 +12,29 @@ fn tame(t: &mut i64, absurd: &mut u64) {
     }
 }
 
+/// A stretch that ends before it begins is one of no length.
+fn tame_stretch(from: &mut BootNs, to: &mut BootNs, absurd: &mut u64) {
+    tame(&mut from.0, absurd);
+    tame(&mut to.0, absurd);
+    if from > to {
+        *absurd += 1;
+        *from = *to;
+    }
+}
+
+fn tame_length(ns: &mut u64, absurd: &mut u64) {
+    if *ns > MAX_TIME as u64 {
+        *absurd += 1;
+        *ns = MAX_TIME as u64;
+    }
+}
+
 /// Brings every time in a record into the range of a clock.
 pub(crate) fn tame_record(record: &mut Record, absurd: &mut u64) {
     match record {
         Record::Call(r) => {
             tame(&mut r.entry.0, absurd);
-            if r.dur_ns > MAX_TIME as u64 {
-                *absurd += 1;
-                r.dur_ns = MAX_TIME as u64;
-            }
+            tame_length(&mut r.dur_ns, absurd);
         }
         Record::Point(r) => tame(&mut r.at.0, absurd),
         Record::Member(r) => tame(&mut r.entry.0, absurd),
@@ -29,18 +43,8 @@ pub(crate) fn tame_record(record: &mut Record, absurd: &mut u64) {
         Record::Lineage(r) => tame(&mut r.at.0, absurd),
         Record::Event(r) => tame(&mut r.at.0, absurd),
         Record::Process(r) => tame(&mut r.at.0, absurd),
-        Record::Loss(r) => {
-            tame(&mut r.from.0, absurd);
-            tame(&mut r.to.0, absurd);
-        }
-        Record::OffCpu(r) => {
-            tame(&mut r.from.0, absurd);
-            tame(&mut r.to.0, absurd);
-            if r.from > r.to {
-                *absurd += 1;
-                r.from = r.to;
-            }
-        }
+        Record::Loss(r) => tame_stretch(&mut r.from, &mut r.to, absurd),
+        Record::OffCpu(r) => tame_stretch(&mut r.from, &mut r.to, absurd),
         Record::Poll(r) => tame(&mut r.at.0, absurd),
         Record::PollEnd(r) => tame(&mut r.at.0, absurd),
         Record::CardStamp(r) => tame(&mut r.at.0, absurd),
@@ -69,5 +73,20 @@ pub(crate) fn tame_record(record: &mut Record, absurd: &mut u64) {
         Record::Sample(r) => tame(&mut r.at.0, absurd),
         Record::Stack(r) => tame(&mut r.at.0, absurd),
         Record::Mapping(r) => tame(&mut r.at.0, absurd),
+    }
+}
+
+/// The same of what applications asked.
+pub(crate) fn tame_app_record(record: &mut AppRecord, absurd: &mut u64) {
+    match record {
+        AppRecord::Crossing(r) => tame(&mut r.at.0, absurd),
+        AppRecord::Socket(r) => tame(&mut r.at.0, absurd),
+        AppRecord::Tcp(r) => tame(&mut r.at.0, absurd),
+        AppRecord::Gap(g) => tame_stretch(&mut g.since, &mut g.until, absurd),
+        AppRecord::ThreadTime(t) => {
+            tame_stretch(&mut t.since, &mut t.until, absurd);
+            tame_length(&mut t.ran_ns, absurd);
+            tame_length(&mut t.waited_ns, absurd);
+        }
     }
 }

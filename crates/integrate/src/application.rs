@@ -5,6 +5,7 @@ mod early;
 mod subflows;
 mod taken;
 
+use crate::absurd::tame_app_record;
 use crate::error::Result;
 use early::Early;
 use kpat_klog::Log;
@@ -21,6 +22,8 @@ pub(super) struct Passed {
     pub records: u64,
     pub events: u64,
     pub sockets: u64,
+    /// Times that no clock shows.
+    pub absurd: u64,
     /// `i64::MAX`, `i64::MIN`: there was nothing.
     pub first: i64,
     pub last: i64,
@@ -137,14 +140,15 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
     let mut gaps = TableWriter::create(dir)?;
     let mut times = TableWriter::create(dir)?;
     let mut sockets: Map<u32, Socket> = Map::default();
-    let mut out = Passed { records: 0, events: 0, sockets: 0, first: i64::MAX, last: i64::MIN };
+    let mut out = Passed { records: 0, events: 0, sockets: 0, absurd: 0, first: i64::MAX, last: i64::MIN };
     let mut rows: Vec<AppEventRow> = Vec::new();
     let tick_ns = match log.meta().hz {
         0 => None,
         hz => Some(1_000_000_000 / i64::from(hz)),
     };
-    for (cpu, record) in log.app_records() {
+    for (cpu, mut record) in log.app_records() {
         out.records += 1;
+        tame_app_record(&mut record, &mut out.absurd);
         let at = record.at().0;
         (out.first, out.last) = (out.first.min(at), out.last.max(at));
         match record {

@@ -15,17 +15,18 @@ use crate::symbols::{Mapped, Named, Place, Wanted, names};
 use kpat_model::{BootNs, Busy, CpuSample, Mapping, MappingKind, ProcessNumber, Purpose, SampledStack};
 use kpat_store::TableWriter;
 use kpat_store::tables::{SampleRow, StackRow};
+use mappings::Mappings;
 use stacks::Stacks;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+mod mappings;
 mod stacks;
 
 pub(super) struct Samples {
     all: Sorter<Sample>,
     stacks: Stacks,
-    /// Of each process, in the order in which they were logged.
-    mappings: HashMap<u32, Vec<Mapping>>,
+    mappings: Mappings,
 }
 
 /// A sample and where it was taken.
@@ -78,7 +79,7 @@ impl Samples {
         Samples {
             all: Sorter::new(dir, "samples", MOST_HELD),
             stacks: Stacks::new(dir),
-            mappings: HashMap::new(),
+            mappings: Mappings::default(),
         }
     }
 
@@ -91,12 +92,13 @@ impl Samples {
     }
 
     pub fn mapping(&mut self, m: Mapping) {
-        self.mappings.entry(m.process).or_default().push(m);
+        self.mappings.add(m);
     }
 
     /// `kernel`: names of the kernel's addresses, `function+0x12`.
     pub fn finish(mut self, dir: &Path, charges: &Charges, kernel: &HashMap<u64, String>) -> Result<()> {
         self.stacks.end()?;
+        self.mappings.end();
         self.write_stacks(dir, kernel)?;
         let mut lots = Lots::default();
         let mut rows = TableWriter::<SampleRow>::create(dir)?;
@@ -143,7 +145,7 @@ impl Samples {
         let mut stacks = self.stacks.read()?;
         while let Some(s) = stacks.next()? {
             for (i, at) in s.addresses().enumerate().filter(|_| s.process != 0) {
-                let Some(m) = self.mapped(s.process, at, s.at) else { continue };
+                let Some(m) = self.mappings.at(s.process, at, s.at) else { continue };
                 let Some((file, offset)) = of_file(m, at, i) else { continue };
                 let wanted = wanted.entry(file).or_default();
                 wanted.offsets.insert(offset);
@@ -179,14 +181,6 @@ impl Samples {
         Ok(())
     }
 
-    /// The newest of those that were known by then and have the address: the process may run another program later, and its number may be another
-    /// process's. Else the first that has it: a stack on another CPU may have been read before.
-    fn mapped(&self, process: u32, at: u64, then: BootNs) -> Option<&Mapping> {
-        let has = |m: &&Mapping| (m.start..m.start.saturating_add(m.length)).contains(&at);
-        let all = self.mappings.get(&process)?;
-        all.iter().rev().filter(has).find(|m| m.at <= then).or_else(|| all.iter().find(has))
-    }
-
     fn of_process(
         &self,
         s: &SampledStack,
@@ -194,7 +188,7 @@ impl Samples {
         i: usize,
         found: &BTreeMap<(Mapped, u64), Vec<Named>>,
     ) -> Frame {
-        match self.mapped(s.process, at, s.at) {
+        match self.mappings.at(s.process, at, s.at) {
             None => Frame { file: None, offset: None, named: Vec::new() },
             Some(m) if m.what == MappingKind::Function => {
                 let named = vec![Named { function: m.name.clone(), ..Named::default() }];
@@ -297,30 +291,5 @@ mod tests {
         };
         assert_eq!(of_file(&m, 0x5010, 0).map(|f| f.1), Some(0x2010));
         assert_eq!(of_file(&m, 0x5010, 1).map(|f| f.1), Some(0x200f));
-    }
-
-    #[test]
-    fn the_newest_mapping_of_then_counts() {
-        let m = |name: &str, start: u64, at: i64| Mapping {
-            at: BootNs(at),
-            process: 7,
-            what: MappingKind::File,
-            start,
-            length: 0x1000,
-            offset: 0,
-            name: name.into(),
-            build_id: Vec::new(),
-        };
-        let mut samples = Samples::new(Path::new("."));
-        [m("a", 0x1000, 10), m("lib", 0x8000, 10), m("b", 0x1000, 20)]
-            .into_iter()
-            .for_each(|m| samples.mapping(m));
-        let at = |a, then| samples.mapped(7, a, BootNs(then)).map(|m| m.name.as_str());
-        assert_eq!([at(0x1fff, 20), at(0x8000, 20), at(0x2000, 20)], [Some("b"), Some("lib"), None]);
-        assert_eq!(
-            [at(0x1fff, 19), at(0x1fff, 9)],
-            [Some("a"), Some("a")],
-            "before the next program, and before any was read"
-        );
     }
 }

@@ -185,11 +185,12 @@ fn run(
     }
     sources.extend(SourceFile::captures(captures, dir)?);
     let no_sightings = captures.is_empty() && !kept.wanted;
-    let passed = pass(log, dir, &work.early(), captures, no_sightings, options, progress)?;
+    let mut passed = pass(log, dir, &work.early(), captures, no_sightings, options, progress)?;
     kept.take(&passed)?;
     let ended = log.summary().filter(|_| passed.lost == 0 && passed.damaged_bytes == 0);
     kept.whole = ended.map(|s| (log.meta().started.boot.0, s.at.boot.0));
     let application = application::pass(log, dir)?;
+    passed.absurd += application.absurd;
     let mut report = Report {
         records: passed.records + application.records,
         calls: passed.calls,

@@ -239,7 +239,9 @@ impl Histogram {
 
 /// A bar in eighths of a column; what is not nothing shows.
 pub fn bar_of(n: u64, most: u64, width: usize) -> String {
-    let eighths = (u128::from(n) * width as u128 * 8 / u128::from(most)) as usize;
+    // A damaged log's sums may say more than the most.
+    let most = most.max(1);
+    let eighths = (u128::from(n.min(most)) * width as u128 * 8 / u128::from(most)) as usize;
     let eighths = if n > 0 { eighths.max(1) } else { 0 };
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
@@ -372,5 +374,6 @@ mod tests {
         assert!(lines[1].paint(false).ends_with('▏'));
         assert!(lines.iter().all(|l| l.width() <= 60));
         assert_eq!(bar_of(5, 10, 4), "██");
+        assert_eq!((bar_of(u64::MAX, 10, 4), bar_of(1, 0, 2)), ("████".into(), "██".into()));
     }
 }

@@ -7,7 +7,7 @@ use kpat_store::tables::{ALL, ColType, Identity, identity};
 use serde_json::Value;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 const KPAT: &str = env!("CARGO_BIN_EXE_kpat");
 const OWN: &str = "10.213.77.1";
@@ -25,11 +25,24 @@ const ROUTED: &str = "10.214.0.0";
 const PAYLOAD: &str = "host.secret-name.example";
 const PASSWORD: &str = "hunter2-of-the-child";
 
-/// Two namespaces and a cable; gone with it, and its folder.
+/// Where a library lies that a process has mapped.
+const HOME: &str = "alice-secret";
+
+/// Two namespaces and a cable, and a process with a library in somebody's folder; gone with it, and its folder.
 struct Net {
     own: String,
     peer: String,
     dir: PathBuf,
+    process: Child,
+}
+
+/// It sleeps, with the C library of another folder.
+fn with_own_library(home: &Path) -> Child {
+    std::fs::create_dir_all(home).unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.lines().filter_map(|l| l.split_whitespace().nth(5)).find(|f| f.ends_with("/libc.so.6"));
+    std::fs::copy(libc.unwrap(), home.join("libc.so.6")).unwrap();
+    Command::new("sleep").arg("600").env("LD_LIBRARY_PATH", home).spawn().unwrap()
 }
 
 fn run(words: &[&str]) {
@@ -47,7 +60,8 @@ impl Net {
         let id = std::process::id();
         let dir = std::env::temp_dir().join(format!("kpat-anonymise-{id}"));
         std::fs::create_dir_all(&dir).unwrap();
-        let net = Net { own: format!("anon-own-{id}"), peer: format!("anon-peer-{id}"), dir };
+        let process = with_own_library(&dir.join(HOME));
+        let net = Net { own: format!("anon-own-{id}"), peer: format!("anon-peer-{id}"), dir, process };
         let (own, peer) = (net.own.as_str(), net.peer.as_str());
         run(&["ip", "netns", "add", own]);
         run(&["ip", "netns", "add", peer]);
@@ -79,7 +93,17 @@ impl Net {
         );
         let filter = format!("udp and (host {PEER} or host {PEER6})");
         let done = Command::new(KPAT)
-            .args(["record", "-p", "app", "--netns", &self.own, "-o", log.to_str().unwrap(), "-f", &filter])
+            .args([
+                "record",
+                "-p",
+                "app,programs",
+                "--netns",
+                &self.own,
+                "-o",
+                log.to_str().unwrap(),
+                "-f",
+                &filter,
+            ])
             .args(args)
             .args(["--", "ip", "netns", "exec", &self.own, "bash", "-c", &traffic, PASSWORD])
             .output()
@@ -91,6 +115,8 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
         for n in [&self.own, &self.peer] {
             let _ = Command::new("ip").args(["netns", "del", n]).output();
         }
@@ -123,6 +149,7 @@ fn secrets() -> Vec<(String, Vec<u8>)> {
         PEER_MAC,
         DEVICE,
         THREAD,
+        HOME,
         PAYLOAD,
         PASSWORD,
     ] {
@@ -153,6 +180,9 @@ fn all_of(log: &Path) -> Vec<(String, Vec<u8>)> {
     kpat(&["integrate", log.to_str().unwrap(), "-o", tables.to_str().unwrap()]);
     let dir = tables.to_str().unwrap();
     let mut out = vec![("the log".to_owned(), std::fs::read(log).unwrap())];
+    // What it says of itself, which is packed.
+    let meta = format!("{:?}", kpat_klog::Log::open(log).unwrap().meta());
+    out.push(("what the log says of itself".into(), meta.into_bytes()));
     out.push(("manifest".into(), std::fs::read(tables.join("manifest.json")).unwrap()));
     for table in ALL {
         let name = table.name;
@@ -185,9 +215,20 @@ fn nothing_that_identifies_stays() {
     let Some(net) = Net::new() else { return };
     let plain = net.record("plain.kbl", &["--keep-command"]);
     let there = found(&plain);
-    for what in
-        [OWN, PEER, PEER6, MAC, PEER_MAC, DEVICE, THREAD, "10.214.", &boot_id(), "\"hostname\"", PASSWORD]
-    {
+    for what in [
+        OWN,
+        PEER,
+        PEER6,
+        MAC,
+        PEER_MAC,
+        DEVICE,
+        THREAD,
+        HOME,
+        "10.214.",
+        &boot_id(),
+        "\"hostname\"",
+        PASSWORD,
+    ] {
         assert!(there.iter().any(|f| f.starts_with(what)), "the search finds {what}: {there:?}");
     }
     // Payload is in no log; the words of the recorded command are where they were asked for alone.

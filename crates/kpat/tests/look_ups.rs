@@ -11,6 +11,7 @@ mod app;
 mod application;
 mod bombs;
 mod command_line;
+mod damaged;
 mod devices;
 mod export;
 mod fixture;

@@ -3,7 +3,6 @@
 
 mod place;
 mod tasks;
-
 use place::{Place, ip, json, kpat, record, until, words};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -289,6 +288,16 @@ fn a_killed_recorder_leaves_its_log_and_nothing_else() {
     // the next one clears the rest away
     assert!(record(&["-o", &p.path("y.kbl"), "--for", "1ms"]).status.success());
     assert!(!state.iter().any(|s| s.exists()));
+}
+
+#[test]
+fn a_log_that_its_command_takes_away_is_not_called_written() {
+    let Some(p) = Place::new("away") else { return };
+    let file = p.path("x.kbl");
+    let until = |what: String| record(&["-o", &file, "--", "sh", "-c", &format!("until {what}; do :; done")]);
+    let [removed, moved] = [format!("rm {file}"), format!("mv {file} {file}2")].map(until);
+    assert!(removed.status.code() == Some(1) && words(&removed).contains("recorded is lost"));
+    assert!(moved.status.success() && words(&moved).contains("goes on into"), "{}", words(&moved));
 }
 
 fn mode(path: impl AsRef<Path>) -> u32 {

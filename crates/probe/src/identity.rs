@@ -6,7 +6,7 @@
 //! what users typed (filter, arguments of the command line), because it can contain anything.
 
 use crate::app::Addresses;
-use kpat_model::meta::{Device, Json, Meta, Task};
+use kpat_model::meta::{Device, Function, Json, LeftOut, Meta, Task};
 use kpat_model::{
     CardReading, Event, EventKind, Exchange, Mapping, ProgramRecord, SocketRecord, WifiEvent, WifiWhat,
 };
@@ -15,6 +15,9 @@ use std::ops::Range;
 
 /// The replacement for arguments that were left out.
 pub const LEFT_OUT: &str = "(left out)";
+
+/// What the recorder notes with words in it that somebody typed has one of these.
+const TYPED: [&str; 2] = ["filter", "chosen: "];
 
 /// Longest name of a thread (TASK_COMM_LEN of include/linux/sched.h, without its end).
 const COMM_BYTES: usize = 15;
@@ -77,6 +80,8 @@ impl Addresses {
             filter: if filter.is_empty() { filter } else { LEFT_OUT.into() },
             only: if only.is_empty() { only } else { vec![LEFT_OUT.into()] },
             command: command.iter().enumerate().map(|(i, w)| flag_only(i, w)).collect(),
+            functions: functions.into_iter().map(place).collect(),
+            left_out: left_out.into_iter().map(no_place).collect(),
             sample,
             writer,
             kernel_release,
@@ -93,8 +98,6 @@ impl Addresses {
             detail,
             netns,
             ring_bytes_per_cpu,
-            functions,
-            left_out,
             hz,
             drop_reasons,
             pauses,
@@ -117,8 +120,8 @@ impl Addresses {
         }
         let Event { kind, ctx, pid, at, timed, packet, netns, a, b, ref text } = *e;
         let text = match kind {
-            // What was asked of the recorder: a filter may be among it.
-            EventKind::Control if text.contains("filter") => LEFT_OUT.into(),
+            // What was asked of the recorder: a filter may be among it, or whom it is to record.
+            EventKind::Control if TYPED.iter().any(|t| text.contains(t)) => LEFT_OUT.into(),
             _ => self.words(text),
         };
         Event { kind, ctx, pid, at, timed, packet, netns, a, b, text }
@@ -149,12 +152,10 @@ impl Addresses {
         }
     }
 
-    /// What a process has mapped: of a file's path the last part, as the folders may be called after somebody.
+    /// What a process has mapped, or has compiled.
     pub fn mapping(&self, mut m: Mapping) -> Mapping {
-        if !matches!(self, Addresses::Plain)
-            && let Some((_, file)) = m.name.rsplit_once('/')
-        {
-            m.name = file.to_owned();
+        if *self != Addresses::Plain {
+            m.name = without_folders(&m.name);
         }
         m
     }
@@ -327,6 +328,38 @@ pub(crate) fn without_address(comm: String) -> String {
     }
 }
 
+/// Of a path in a text its last part, as the folders may be called after somebody. What a compiler calls a function may have one behind the name
+/// (`JS:*answer /home/me/app.js:3:1`); a path may have spaces.
+fn without_folders(text: &str) -> String {
+    let Some((first, last)) = text.find('/').zip(text.rfind('/')) else { return text.to_owned() };
+    let word = text[..first].rfind([' ', ':']).map_or(0, |at| at + 1);
+    format!("{}{}", &text[..word], &text[last + 1..])
+}
+
+/// A place in a program: its row of the table names the file, too, if somebody wrote it.
+fn place(f: Function) -> Function {
+    if f.kind != "program" {
+        return f;
+    }
+    let Function { id, name, module, kind, addr, layer, via, mechanism, entry_only } = f;
+    let mut words: Vec<String> = via.split(' ').map(str::to_owned).collect();
+    if let Some(binary) = words.get_mut(1) {
+        *binary = without_folders(binary);
+    }
+    let (module, via) = (without_folders(&module), words.join(" "));
+    Function { id, name, module, kind, addr, layer, via, mechanism, entry_only }
+}
+
+/// What could not be recorded: of a program a file and the place in it.
+fn no_place(l: LeftOut) -> LeftOut {
+    let LeftOut { name, reason } = l;
+    let name = match name.rsplit_once(' ') {
+        Some((file, place)) if file.contains('/') => format!("{} {place}", without_folders(file)),
+        _ => name,
+    };
+    LeftOut { name, reason }
+}
+
 /// Which options were given, without their values; the first two arguments are the program and its command.
 fn flag_only(i: usize, word: &str) -> String {
     match word {
@@ -378,6 +411,7 @@ mod tests {
             (EventKind::Route, "2001:db8::/64 nexthop via fe80::2 dev sv0 weight 1"),
             (EventKind::Link, "sv0 up mtu 1500 address 6a:1f:36:70:e4:8e"),
             (EventKind::Control, "filter host 10.77.0.2"),
+            (EventKind::Control, "chosen: comm=10.77.0.2"),
         ];
         for hide in [Addresses::Hashed([7; 16]), Addresses::LeftOut] {
             for (kind, text) in texts {
@@ -443,6 +477,57 @@ mod tests {
         ] {
             assert_eq!(told(name), name);
         }
+    }
+
+    fn mapping() -> Mapping {
+        let (at, what) = (BootNs(1), kpat_model::MappingKind::File);
+        Mapping {
+            at,
+            process: 1,
+            what,
+            start: 0,
+            length: 1,
+            offset: 0,
+            name: String::new(),
+            build_id: Vec::new(),
+        }
+    }
+
+    /// A program, its library, and what it compiled lie in somebody's folder.
+    #[test]
+    fn no_folder_stays() {
+        for (name, shown) in [
+            ("/home/alice/lib/libssl.so.3", "libssl.so.3"),
+            ("/home/alice smith/a (deleted)", "a (deleted)"),
+            ("JS:*answer /home/alice smith/app.js:3:1", "JS:*answer app.js:3:1"),
+            ("JS:~go file:///home/alice/app.mjs:3:1", "JS:~go file:app.mjs:3:1"),
+            ("py::answer:/home/alice/app.py", "py::answer:app.py"),
+            ("JS:*answer [eval]:1:2", "JS:*answer [eval]:1:2"),
+            ("[heap]", "[heap]"),
+        ] {
+            let m = Mapping { name: name.into(), ..mapping() };
+            assert_eq!(Addresses::LeftOut.mapping(m.clone()).name, shown);
+            assert_eq!(Addresses::Plain.mapping(m).name, name);
+        }
+        let place = Function {
+            name: "libssl.so.3:SSL_read".into(),
+            module: "/home/alice/lib/libssl.so.3".into(),
+            kind: "program".into(),
+            via: "tls /home/alice/lib/libssl.so* SSL_read span - TLS reads a/b".into(),
+            ..Function::default()
+        };
+        let kernel = Function { kind: "function".into(), via: "arg 1 -> a/b".into(), ..Function::default() };
+        let left_out = ["/home/alice/lib/libssl.so.3 SSL_peek", "libc.so.6 x", "frames of tcp/x"]
+            .map(|name| LeftOut { name: name.into(), reason: "no".into() });
+        let (functions, left_out) = (vec![place, kernel.clone()], left_out.to_vec());
+        let meta = Meta { functions, left_out, ..Meta::default() };
+        let Json::Meta(out) = Addresses::LeftOut.json(Json::Meta(Box::new(meta))) else { panic!() };
+        let first = &out.functions[0];
+        assert_eq!(first.module, "libssl.so.3");
+        assert_eq!(first.via, "tls libssl.so* SSL_read span - TLS reads a/b");
+        assert_eq!(out.functions[1], kernel);
+        let names: Vec<&str> = out.left_out.iter().map(|l| l.name.as_str()).collect();
+        assert_eq!(names, ["libssl.so.3 SSL_peek", "libc.so.6 x", "frames of tcp/x"]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+mod astray;
 mod captures;
 mod command;
 mod control;
@@ -43,7 +44,7 @@ use command::end_child;
 use control::Control;
 use cost::Costs;
 use disk::Reserve;
-pub use disk::{clear_part, may_write, part_name};
+pub use disk::{clear_part, may_write, part_name, write_anew};
 use drop_sites::DropSites;
 use files::Files;
 use flight::Flight;
@@ -220,7 +221,7 @@ impl Recorder {
         }
         sys::give_back_memory();
         if let Some(path) = &self.options.ready_file {
-            disk::write_anew(path, &format!("{}\n", std::process::id()))?;
+            write_anew(path, &format!("{}\n", std::process::id()))?;
         }
         privileges::give_up(&self.options, self.files.takes());
         self.publish();
@@ -260,6 +261,7 @@ impl Recorder {
                     self.write_json(Json::Anchor(sys::clock_anchor()), tell)?;
                     let summary = self.file_summary(false, "", None);
                     self.write_json(Json::Summary(Box::new(summary)), tell)?;
+                    self.files.look_for(tell);
                 }
             }
             // others may have the CPU, but not so long that records are lost

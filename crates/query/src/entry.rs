@@ -390,7 +390,8 @@ impl Names {
             ..Names::default()
         };
         for s in store.manifest.sources.iter().filter(|s| s.role == "capture") {
-            let i = usize::try_from(s.capture_id).unwrap_or(0);
+            // Frames have no other.
+            let Ok(i) = u16::try_from(s.capture_id).map(usize::from) else { continue };
             if names.captures.len() <= i {
                 names.captures.resize(i + 1, String::new());
             }

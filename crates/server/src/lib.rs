@@ -9,6 +9,7 @@
 pub mod answers;
 mod ask;
 mod background;
+mod folder;
 mod guard;
 mod live;
 mod open;
@@ -16,6 +17,7 @@ mod page;
 mod question;
 mod service;
 
+pub use folder::own_folder;
 pub use live::Growing;
 pub use service::{Service, Start};
 

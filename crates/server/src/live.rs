@@ -1,6 +1,7 @@
 //! A running recording: its log is integrated again and again into a separate folder, and the service is notified. At most a
 //! third of the time is spent on it, so what a long recording costs is that its pictures come less often.
 
+use crate::folder::own_folder;
 use crate::service::Service;
 use crate::{Error, Result};
 use kpat_integrate::{Options, integrate};
@@ -27,12 +28,8 @@ pub struct Growing {
 impl Growing {
     /// Integrates what there is.
     pub fn open(kbl: &Path, captures: &[PathBuf]) -> Result<Growing> {
-        let folder = std::env::temp_dir().join(format!("kpat-view-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
         let io = |source| Error::Io { doing: "make a folder for what is seen so far", source };
-        fs::create_dir_all(&folder).map_err(io)?;
-        // Other users must not read what is recorded.
-        fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o700)).map_err(io)?;
+        let folder = own_folder("kpat-view").map_err(io)?;
         let mut growing = Growing { kbl: kbl.to_owned(), captures: captures.to_vec(), folder, round: 0 };
         growing.integrate()?;
         Ok(growing)

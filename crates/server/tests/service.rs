@@ -4,7 +4,7 @@ use crate::asking;
 use crate::fixture;
 
 use asking::{Running, send, serve};
-use fixture::{Folder, integrated};
+use fixture::{Folder, START, integrated};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -241,6 +241,26 @@ fn what_cannot_be_answered_is_said() {
     let token = format!("X-Kpat-Token: {}\r\n", s.token);
     assert_eq!(s.get("/api/nothing", &token).0, 404);
     assert_eq!(s.get("/api/info?device=other", &token).0, 404);
+}
+
+/// Of a damaged log: losses that end before they begin, and whose ends lie beyond all that was recorded.
+#[test]
+fn losses_backwards_end_no_answer() {
+    use kpat_store::tables::LossRow;
+    let folder = Folder::new("server-backwards");
+    let log = integrated(&folder);
+    let path = log.join("loss.parquet");
+    let mut rows: Vec<LossRow> =
+        kpat_store::TableFile::open(&log, &kpat_store::tables::LOSS).unwrap().all().unwrap();
+    let odd = [(i64::MIN, i64::MAX), (START + 90_000, START + 1_000), (i64::MAX, i64::MIN)];
+    rows.extend(odd.map(|(from_ns, to_ns)| LossRow { from_ns, to_ns, count: 1, ..LossRow::default() }));
+    std::fs::remove_file(path).unwrap();
+    let mut w = kpat_store::TableWriter::create(&log).unwrap();
+    rows.iter().for_each(|r| w.push(r).unwrap());
+    w.finish().unwrap();
+    let s = serve(&log, None);
+    let lost = s.ask("/api/overview?bins=4")["bins"]["lost"].clone();
+    assert_eq!(lost, serde_json::json!([true, true, true, true]));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::probes::level;
 use crate::record::seconds_or_duration;
 use crate::render::{count, plural};
 use crate::signals::{INTERRUPTED, Signals};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use kpat_guest::Guest;
 use kpat_guestlog::{Options, Recording};
 use kpat_probe::profile::{Detail, Selection};
@@ -105,8 +105,7 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         plural(functions as u64, "function")
     ));
     if let Some(path) = &args.ready_file {
-        std::fs::write(path, format!("{}\n", std::process::id()))
-            .with_context(|| format!("cannot create {}", path.display()))?;
+        kpat_probe::recorder::write_anew(path, &format!("{}\n", std::process::id()))?;
     }
     let until = args.duration_ns.map(|ns| Instant::now() + Duration::from_nanos(ns.max(0) as u64));
     let ended = recording.run(until)?;

@@ -8,7 +8,6 @@ use kpat_klog::{ChunkKind, EndState, Log};
 use kpat_model::BootNs;
 use kpat_probe::sys::boot_now;
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -45,10 +44,7 @@ impl Recent {
         let log = Log::open(kbl)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let is_here = !boot.is_empty() && log.meta().boot_id == boot.trim();
-        let folder = std::env::temp_dir().join(format!("kpat-follow-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        let made = fs::DirBuilder::new().mode(0o700).create(&folder);
-        made.with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        let folder = kpat_server::own_folder("kpat-follow").context("cannot make a folder")?;
         let mut recent = Recent {
             kbl: kbl.into(),
             log,

@@ -1,9 +1,9 @@
 //! How a browser gets the address with its secret: by a file that only this user can read, which leads there. On the command line
 //! of the browser the secret would be in the list of processes, for every user of the machine.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -16,13 +16,7 @@ pub struct Door {
 impl Door {
     /// A page that leads to `address`.
     pub fn to(address: &str) -> io::Result<Door> {
-        let mut random = [0; 8];
-        File::open("/dev/urandom")?.read_exact(&mut random)?;
-        let name: String = random.iter().map(|b| format!("{b:02x}")).collect();
-        let folder = std::env::temp_dir().join(format!("kpat-view-{name}"));
-        // Fails where the name is taken, also by a link.
-        DirBuilder::new().mode(0o700).create(&folder)?;
-        let door = Door { folder };
+        let door = Door { folder: kpat_server::own_folder("kpat-view")? };
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(door.file())?;
         // Digits, letters and `:/#=.` only: nothing to escape.
         writeln!(

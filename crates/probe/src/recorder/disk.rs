@@ -53,7 +53,7 @@ pub(super) fn is_stream(path: &Path) -> bool {
 }
 
 /// A small file; one of that name is replaced, and what a link of that name leads to is left alone.
-pub(super) fn write_anew(path: &Path, text: &str) -> Result<(), Error> {
+pub fn write_anew(path: &Path, text: &str) -> Result<(), Error> {
     let removed = match is_stream(path) {
         true => Ok(()),
         false => std::fs::remove_file(path),

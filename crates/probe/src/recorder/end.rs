@@ -1,5 +1,6 @@
 //! How a recording ends: functions off, rings emptied, losses and summary written, then detached.
 
+use super::astray::Astray;
 use super::flight::Flight;
 use super::{Error, Note, Outcome, Recorder, note};
 use crate::sys;
@@ -69,9 +70,16 @@ impl Recorder {
         // losses that went into the stream after the last chunk was written
         self.housekeeping(tell, true)?;
         self.files.write_waiting(tell)?;
+        self.files.look_for(tell);
         let name = self.files.name();
-        let written = self.end_file(reason, open, &name, tell)?;
+        let mut written = self.end_file(reason, open, &name, tell)?;
         let summary = self.summary(true, reason, open);
+        match self.files.astray() {
+            // A file of several that is gone is named where it is to get its name.
+            Some(Astray::Removed) if !self.files.rotates() => return Err(Error::Removed(name)),
+            Some(Astray::Moved(Some(to))) => written.path = to,
+            _ => {}
+        }
         if self.flight.is_none() {
             self.files.remember(written);
         }

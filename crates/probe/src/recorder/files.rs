@@ -1,5 +1,6 @@
 //! The files of a recording: which one is written to, what goes into it, and what a full disk costs.
 
+use super::astray::Astray;
 use super::disk::{Reserve, Unplaced, is_stream};
 use super::parts::{Parts, Whole};
 use super::{Error, Note, Options, Written};
@@ -67,6 +68,10 @@ pub(super) struct Files {
     /// Losses that are not in the file yet, because there was no room: its own, and those that lost chunks reported.
     waiting: Vec<model::Loss>,
     written: Vec<Written>,
+    /// It was at its name when that was given. A file system may number one file in several ways: then nobody can tell.
+    knows_its_name: bool,
+    /// That was said of the file being written.
+    astray: Option<Astray>,
 }
 
 impl Files {
@@ -91,6 +96,8 @@ impl Files {
             unwritten: Vec::new(),
             waiting: Vec::new(),
             written: Vec::new(),
+            knows_its_name: false,
+            astray: None,
         }
     }
 
@@ -122,7 +129,10 @@ impl Files {
 
     /// Everything runs: from now on the recording's file is there.
     pub(super) fn take_name(&mut self) -> Result<(), Error> {
-        self.unplaced.take().map_or(Ok(()), Unplaced::place)
+        self.unplaced.take().map_or(Ok(()), Unplaced::place)?;
+        let file = self.writer.as_ref().map(Writer::get_ref);
+        self.knows_its_name = file.is_some_and(|file| Astray::of(file, &self.now_written()).is_none());
+        Ok(())
     }
 
     /// A log under a name of its own until it is placed.
@@ -237,6 +247,7 @@ impl Files {
     /// The file is whole, and `next` is written from now on.
     pub(super) fn change_to(&mut self, next: Next, written: Written) {
         let old = self.writer.replace(next.writer);
+        self.astray = None;
         // The next file has all devices at its head.
         self.unwritten.clear();
         self.reserve = Reserve::take(&self.output).ok();
@@ -245,6 +256,34 @@ impl Files {
             parts.begun();
         }
         self.remember(written);
+    }
+
+    pub(super) fn rotates(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// Where the file is that is being written, if not at its name.
+    pub(super) fn astray(&self) -> Option<Astray> {
+        Astray::of(self.writer.as_ref()?.get_ref(), &self.now_written()).filter(|_| self.knows_its_name)
+    }
+
+    /// Says so once if it was moved or removed.
+    pub(super) fn look_for(&mut self, tell: &mut dyn FnMut(Note)) {
+        let astray = self.astray();
+        if self.astray != astray {
+            let name = self.now_written().display().to_string();
+            match &astray {
+                Some(Astray::Removed) => tell(Note::Hindered(format!(
+                    "{name} was removed: what is recorded now is lost when the recording ends"
+                ))),
+                Some(Astray::Moved(to)) => {
+                    let to = to.as_ref().map_or("it by its new name".into(), |to| to.display().to_string());
+                    tell(Note::Hindered(format!("{name} was moved: recording goes on into {to}")));
+                }
+                None => {}
+            }
+            self.astray = astray;
+        }
     }
 
     /// The last file of a recording that went from file to file.

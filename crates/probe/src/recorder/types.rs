@@ -139,6 +139,8 @@ pub enum Error {
     InTheWay(PathBuf),
     #[error("{} is being written by another recording; -o gives another name", .0.display())]
     Busy(PathBuf),
+    #[error("{} was removed while it was written: what was recorded is lost", .0.display())]
+    Removed(PathBuf),
     #[error("too few file descriptors: {has} (ulimit -n); this recording needs {needs}")]
     Descriptors { has: u64, needs: u64 },
     #[error("files are limited to {has} bytes (ulimit -f); a log needs {needs}")]

@@ -109,7 +109,8 @@ pub struct Traffic {
     pub process: Option<String>,
     /// The listener to which it came, and that one's process, where no process has used it.
     pub listener: Option<(SocketRow, Option<String>)>,
-    pub layers: BTreeMap<Crossing, Layer>,
+    /// Boxed: a log has many sockets of few crossings, and a map has room for eleven at once.
+    pub layers: BTreeMap<Crossing, Box<Layer>>,
     pub waits: Vec<Wait>,
     pub limits: Option<Limits>,
     pub questions: Option<Questions>,
@@ -119,7 +120,7 @@ pub struct Traffic {
 
 impl Traffic {
     pub fn layer(&self, c: Crossing) -> Layer {
-        self.layers.get(&c).cloned().unwrap_or_default()
+        self.layers.get(&c).map(|l| Layer::clone(l)).unwrap_or_default()
     }
 
     /// Calls that failed, by what they failed with; `None`: none did.
@@ -153,7 +154,7 @@ impl Traffic {
 
 #[derive(Default)]
 struct Open {
-    layers: BTreeMap<Crossing, Layer>,
+    layers: BTreeMap<Crossing, Box<Layer>>,
     ways: Ways,
     limits: Limits,
     questions: Questions,
@@ -169,7 +170,7 @@ const STEP: u64 = 1 << 16;
 pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Vec<Traffic>> {
     let asked = Only::of(only);
     let sockets: Vec<SocketRow> = store.all()?;
-    let mut open: BTreeMap<i64, Open> = BTreeMap::new();
+    let mut open: BTreeMap<i64, Box<Open>> = BTreeMap::new();
     let mut follow = Follow::new(&sockets);
     // What the other end has read tells whether it is the one that is slow.
     let also = only.iter().filter_map(|id| follow.peer(*id));
@@ -225,19 +226,11 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
             let process = process_of(&l);
             (l, process)
         });
-        let (waits, writes_in_packets) = o.ways.finish();
-        let limits = o.states.then_some(o.limits);
-        let questions = o.questions.finish(&socket);
-        Ok(Traffic {
-            socket,
-            process,
-            listener,
-            layers: o.layers,
-            waits,
-            limits,
-            questions,
-            writes_in_packets,
-        })
+        let Open { layers, ways, limits, questions, states } = *o;
+        let (waits, writes_in_packets) = ways.finish();
+        let limits = states.then_some(limits);
+        let questions = questions.finish(&socket);
+        Ok(Traffic { socket, process, listener, layers, waits, limits, questions, writes_in_packets })
     };
     sockets.into_iter().filter(|s| asked.has(s.socket_id)).map(one).collect()
 }
@@ -270,7 +263,7 @@ mod tests {
                 socket: SocketRow::default(),
                 process: None,
                 listener: None,
-                layers: [(Crossing::Recv, layer)].into(),
+                layers: [(Crossing::Recv, Box::new(layer))].into(),
                 waits: Vec::new(),
                 limits: None,
                 questions: None,

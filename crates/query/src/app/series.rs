@@ -236,7 +236,8 @@ pub struct Series {
 
 impl Series {
     fn new(from_ns: i64, to_ns: i64, bins: usize) -> Series {
-        let to_ns = to_ns.max(from_ns.saturating_add(1));
+        let from_ns = from_ns.min(i64::MAX - 1);
+        let to_ns = to_ns.max(from_ns + 1);
         // A damaged log's times may be further apart than a signed number can tell.
         let bins = bins.clamp(1, MOST_BINS).min(to_ns.abs_diff(from_ns) as usize);
         Series {
@@ -545,5 +546,10 @@ mod tests {
             assert_eq!(s.bin(at_ns), Some(bin));
             assert!((s.edge(bin)..s.edge(bin + 1)).contains(&at_ns), "{at_ns}");
         }
+        // A window that begins behind all time.
+        let mut s = Series::new(i64::MAX, i64::MIN, 10);
+        s.gap(&GapRow { from_ns: i64::MIN, to_ns: i64::MAX, ..GapRow::default() });
+        s.join_gaps();
+        assert_eq!((s.bins, s.gaps.len()), (1, 1));
     }
 }

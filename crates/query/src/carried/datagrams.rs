@@ -241,10 +241,13 @@ pub(crate) enum Place {
     },
 }
 
+/// A packet and its copies have fewer addresses; a damaged log's calls may each have another, and each place on a list has all.
+const MOST_TAGS: usize = 256;
+
 /// The addresses that a packet and its copies had, as far as calls have them.
 fn tags_of(calls: &[CallNode], out: &mut Vec<i32>) {
     for n in calls {
-        if n.call.skb_tag != 0 && !out.contains(&n.call.skb_tag) {
+        if n.call.skb_tag != 0 && out.len() < MOST_TAGS && !out.contains(&n.call.skb_tag) {
             out.push(n.call.skb_tag);
         }
         tags_of(&n.children, out);

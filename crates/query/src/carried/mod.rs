@@ -137,6 +137,9 @@ pub(crate) struct BytesOfStream {
     pub missing_bytes: i64,
 }
 
+/// Laps of 4 GiB of a stream in which a packet's numbers are looked for: 17 TB. A damaged log's may have any number.
+const MOST_LAPS: i64 = 1 << 12;
+
 /// Which of a stream's calls until `until_ns` have the bytes from number `seq` on. `start`: number of the stream's first byte; `all`: how
 /// many it has.
 pub(crate) fn bytes_of_stream(
@@ -151,12 +154,14 @@ pub(crate) fn bytes_of_stream(
     let first = if lap0 > all.max(i64::from(i32::MAX)) { -1 } else { 0 };
     let offset = lap0 + (first << 32);
     let mut out = BytesOfStream { offset, calls: Vec::new(), missing_bytes: bytes };
-    for lap in (first..=(all - lap0).max(0) >> 32).rev() {
+    let reach = stream.last().map_or(0, |c| c.offset.saturating_add(c.bytes)).min(all);
+    for lap in (first..=(reach.saturating_sub(lap0).max(0) >> 32).min(MOST_LAPS)).rev() {
         let from = lap0 + (lap << 32);
         let to = from + bytes;
-        // Calls do not overlap.
+        // Calls do not overlap, so there are no more than bytes; in a damaged log there may be.
         let first = stream.partition_point(|c| c.offset + c.bytes <= from);
-        let within = stream[first..].iter().take_while(|c| c.offset < to);
+        let within =
+            stream[first..].iter().take_while(|c| c.offset < to).take(usize::try_from(bytes).unwrap_or(0));
         let found = within.filter(|c| c.at_ns <= until_ns).map(|c| BytesOfCall {
             id: c.id,
             at_ns: c.at_ns,
@@ -284,5 +289,9 @@ mod tests {
         assert_eq!(of(i64::from(1000u32.wrapping_sub(2000)), 745, 1855), (-2000, vec![(1, 645, 100)], 645));
         // Not yet read.
         assert_eq!(of(1500, 100, 500), (500, vec![], 100));
+        // As a damaged log has them: a stream without end, and many calls with the same bytes.
+        assert_eq!(of(1000, 100, i64::MAX).1.len(), 1);
+        let same: Vec<StreamCall> = (0..1000).map(|id| call(id, 0, 12)).collect();
+        assert_eq!(bytes_of_stream(&same, (1000, 12), (1000, 12), i64::MAX).calls.len(), 12);
     }
 }

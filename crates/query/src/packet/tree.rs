@@ -6,7 +6,11 @@
 use super::*;
 use crate::roles::*;
 use kpat_store::tables::{CallRow, FunctionRow};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+
+/// A kernel's stack has room for fewer calls within each other, also with those of interrupts upon it. In a damaged log deeper ones stand beside each other:
+/// who reads the tree may take a step into itself for each level.
+pub(super) const DEEPEST: usize = 512;
 
 /// What the calls of a packet are, and what their names say.
 pub(super) struct Names<'a> {
@@ -39,7 +43,8 @@ pub(super) fn build(mut rows: Vec<CallRow>, names: &Names<'_>, path_end: i64) ->
     let place: HashMap<i64, usize> = rows.iter().enumerate().map(|(i, c)| (c.call_id, i)).collect();
     let mut parent: Vec<Option<usize>> = Vec::with_capacity(rows.len());
     // Calls that may still enclose later ones, one stack for all contexts (a packet is in few at once).
-    let mut open: Vec<usize> = Vec::new();
+    let mut open: VecDeque<usize> = VecDeque::new();
+    let mut depths: Vec<usize> = Vec::with_capacity(rows.len());
     for (i, row) in rows.iter().enumerate() {
         open.retain(|&k| end_ns(&rows[k]) >= row.entry_ns);
         let by_id = row.parent_id.and_then(|p| place.get(&p).copied()).filter(|&k| k != i);
@@ -50,8 +55,17 @@ pub(super) fn build(mut rows: Vec<CallRow>, names: &Names<'_>, path_end: i64) ->
                     && rows[k].dur_ns.is_some_and(|d| d > 0)
             })
         };
-        parent.push(by_id.or_else(by_time));
-        open.push(i);
+        // A parent has an earlier place, or (equal entries) may not: then it would be a cycle.
+        let mut own = by_id.or_else(by_time).filter(|&p| p < i);
+        if let Some(p) = own.filter(|&p| depths[p] >= DEEPEST) {
+            own = parent[p];
+        }
+        depths.push(own.map_or(0, |p| depths[p] + 1));
+        parent.push(own);
+        open.push_back(i);
+        if open.len() > 2 * DEEPEST {
+            open.pop_front();
+        }
     }
     let mut gaps = vec![0; rows.len()];
     let mut last: Option<i64> = None;
@@ -72,9 +86,8 @@ pub(super) fn build(mut rows: Vec<CallRow>, names: &Names<'_>, path_end: i64) ->
     let mut roots = Vec::new();
     for (i, p) in parent.iter().enumerate() {
         match p {
-            // A parent has an earlier place, or (equal entries) may not: then it would be a cycle.
-            Some(p) if *p < i => children[*p].push(i),
-            _ => roots.push(i),
+            Some(p) => children[*p].push(i),
+            None => roots.push(i),
         }
     }
     let mut nodes: Vec<Option<CallNode>> = rows
@@ -120,7 +133,7 @@ fn handovers(rows: &[CallRow], parent: &[Option<usize>], names: &Names<'_>) -> V
     // Roles of each top-level tree, so that the inner function that queued the packet is seen.
     let mut root_of: Vec<usize> = (0..rows.len()).collect();
     for i in 0..rows.len() {
-        if let Some(p) = parent[i].filter(|&p| p < i) {
+        if let Some(p) = parent[i] {
             root_of[i] = root_of[p];
         }
     }

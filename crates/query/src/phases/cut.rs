@@ -7,10 +7,11 @@
 //! passage through a host or namespace; a packet that comes back in by a virtual device begins the next.
 
 use super::boundaries::{Mark, Marks};
+use super::off_cpu;
 use super::phase::Phase;
 use crate::codes::{call_flag, verdict};
 use crate::packet::same_context;
-use crate::walk::{Before, Life, Rest, end_ns};
+use crate::walk::{Before, Life, end_ns};
 use kpat_store::tables::CallRow;
 
 /// A stretch of a packet's way, `from_ns..to_ns`, boot clock.
@@ -79,7 +80,7 @@ pub(super) fn cut(life: &Life, marks: &Marks) -> Vec<Segment> {
     }
     let mut out = cutter.finish(life.brief.path_end_ns);
     gaps(&life.rows, marks, &mut out);
-    rests(&life.rows, &life.rests, &mut out);
+    off_cpu::overlay(&life.rows, &life.rests, &mut out);
     merge(&mut out);
     before(life, &mut out);
     out
@@ -236,57 +237,6 @@ fn gaps(rows: &[CallRow], marks: &Marks, segments: &mut Vec<Segment>) {
             }
             out.push(Segment { phase: wait, from_ns: from, to_ns: to, ..*s });
             at = to;
-        }
-        if s.to_ns > at {
-            out.push(Segment { from_ns: at, ..*s });
-        }
-    }
-    *segments = out;
-}
-
-/// Overlays the time in which the task that works on the packet, or is about to, was off the CPU.
-fn rests(rows: &[CallRow], rests: &[Rest], segments: &mut Vec<Segment>) {
-    if rests.is_empty() {
-        return;
-    }
-    // Which task was in the midst of it; no other task may work on the packet meanwhile.
-    let own = |r: &CallRow, rest: &Rest| r.ctx == 0 && r.pid == rest.pid;
-    let inside: Vec<Rest> = rests
-        .iter()
-        .filter(|rest| {
-            let encloses = |r: &CallRow| r.entry_ns <= rest.from && end_ns(r) >= rest.to;
-            let meets = |r: &CallRow| {
-                r.flags & call_flag::WITHIN == 0 && r.entry_ns < rest.to && end_ns(r) >= rest.from
-            };
-            rows.iter().any(|r| own(r, rest) && encloses(r))
-                && !rows.iter().any(|r| !own(r, rest) && meets(r))
-        })
-        .copied()
-        .collect();
-    let mut out = Vec::with_capacity(segments.len() + rests.len());
-    for s in segments.iter() {
-        let mut at = s.from_ns;
-        let mut put = |from: i64, to: i64, phase: Phase| {
-            let (from, to) = (from.max(at).min(s.to_ns), to.max(at).min(s.to_ns));
-            if to > from {
-                if from > at {
-                    out.push(Segment { from_ns: at, to_ns: from, ..*s });
-                }
-                out.push(Segment { phase, from_ns: from, to_ns: to, ..*s });
-                at = to;
-            }
-        };
-        let meets = |r: &&Rest| r.from < s.to_ns && r.to > s.from_ns;
-        if s.phase.is_work() {
-            for r in inside.iter().filter(meets) {
-                put(r.from, r.woken, Phase::Asleep);
-                put(r.woken, r.to, Phase::Scheduled);
-            }
-        } else if s.phase == Phase::SocketQueue {
-            // The reader sleeps because nothing is there: what it waits for longer than that is the CPU.
-            for r in rests.iter().filter(meets).filter(|r| r.to <= s.to_ns) {
-                put(r.woken, r.to, Phase::Scheduled);
-            }
         }
         if s.to_ns > at {
             out.push(Segment { from_ns: at, ..*s });

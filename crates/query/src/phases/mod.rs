@@ -8,6 +8,7 @@
 mod boundaries;
 mod cards;
 mod cut;
+mod off_cpu;
 mod phase;
 pub mod study;
 

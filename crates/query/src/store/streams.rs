@@ -29,8 +29,8 @@ pub(crate) struct Streams {
     last: Vec<(Key, Arc<[StreamCall]>)>,
     /// How often one was asked for that was not here.
     missed: usize,
-    /// Bytes' calls of each socket.
-    counts: BTreeMap<i64, usize>,
+    /// Bytes' calls of each socket that has any; `None`: not counted yet.
+    counts: Option<BTreeMap<i64, usize>>,
     /// Those that were read in one pass with one that was asked for, of these sockets.
     ahead: HashMap<Key, Arc<[StreamCall]>>,
     sockets: HashSet<i64>,
@@ -52,12 +52,14 @@ impl Streams {
         if let Some(calls) = last.or_else(|| self.ahead.get(&key)) {
             return Some(Arc::clone(calls));
         }
-        (self.sockets.contains(&key.0) && is_of_streams(key.1)).then(|| Arc::from([]))
+        // A socket that was never connected has none, and there may be many of those.
+        let has_none = self.counts.as_ref().is_some_and(|counts| !counts.contains_key(&key.0));
+        ((has_none || self.sockets.contains(&key.0)) && is_of_streams(key.1)).then(|| Arc::from([]))
     }
 
     /// This socket, and as many of those that come after it as there is room for.
     fn choose(&self, socket: i64, most: usize) -> HashSet<i64> {
-        let order = self.counts.range(socket..).chain(self.counts.range(..socket));
+        let order = self.counts.iter().flat_map(|c| c.range(socket..).chain(c.range(..socket)));
         let mut all = 0;
         let fit = order.take_while(|(_, n)| {
             all += **n;
@@ -77,8 +79,11 @@ impl Store {
         }
         kept.missed += 1;
         if kept.missed > MOST && is_of_streams(key.1) {
-            if kept.counts.is_empty() {
-                kept.counts = self.count_calls()?;
+            if kept.counts.is_none() {
+                kept.counts = Some(self.count_calls()?);
+                if let Some(none) = kept.get(key) {
+                    return Ok(none);
+                }
             }
             kept.sockets = kept.choose(socket, AHEAD);
             let streams = self.all_streams(&|s, c| is_of_streams(c) && kept.sockets.contains(&s))?;
@@ -164,7 +169,7 @@ mod tests {
     #[test]
     fn as_many_streams_are_read_ahead_as_there_is_room_for() {
         let counts = [(1, 5), (2, 5), (3, 5), (9, 100)].into_iter().collect();
-        let streams = Streams { counts, ..Streams::default() };
+        let streams = Streams { counts: Some(counts), ..Streams::default() };
         let chosen = |socket, most| {
             let mut all: Vec<i64> = streams.choose(socket, most).into_iter().collect();
             all.sort_unstable();
@@ -186,5 +191,9 @@ mod tests {
             (of(7, Crossing::Recv), of(8, Crossing::Recv), of(7, Crossing::ToDevice)),
             (Some(0), None, None)
         );
+        // Nor is one looked for whose calls were counted, and are none.
+        let streams = Streams { counts: Some([(7, 5)].into_iter().collect()), ..Streams::default() };
+        assert_eq!([7, 8].map(|s| streams.get((s, Crossing::Recv as i64)).is_some()), [false, true]);
+        assert!(streams.get((8, Crossing::ToDevice as i64)).is_none());
     }
 }

@@ -66,7 +66,10 @@ impl Rests {
     /// What is left of a stretch of a call when its task ran, and on which CPU.
     pub fn running(&self, call: &CallRow, from: i64, to: i64, put: &mut dyn FnMut(i64, i64, i32)) {
         let mut at = from;
-        for r in self.within(call) {
+        let within = self.within(call);
+        // A call has a stretch for each call within it.
+        let first = within.partition_point(|r| r.to <= from);
+        for r in &within[first..] {
             if r.to <= from || r.from >= to {
                 // Before or behind; the one behind still says where the stretch ended.
                 if r.from >= to {

@@ -118,7 +118,10 @@ pub fn overview(ask: &Ask<'_>, progress: Progress<'_>) -> Answer<Overview> {
     for l in ask.log.info.losses.iter().filter(|l| l.from_ns <= to && l.to_ns >= from) {
         let first = bin(l.from_ns.max(from), from, to, bins).unwrap_or(0);
         let last = bin(l.to_ns.min(to), from, to, bins).unwrap_or(bins - 1);
-        lost[first..=last].fill(true);
+        // Backwards in a damaged table.
+        if let Some(bins) = lost.get_mut(first..=last) {
+            bins.fill(true);
+        }
     }
     Ok(Overview {
         from: Ns(from - start),
