@@ -222,7 +222,7 @@ impl<'h> Probes<'h> {
             let now = self.host.counts(id).no_return;
             if self.beyond.insert(id, now).unwrap_or(0) != now {
                 let count = free_ended(&self.guest, &self.installed.region, probe.instances.clone());
-                *self.never_returned.entry(probe.of).or_default() += count;
+                self.tally.never_return(probe.of, count);
             }
         }
     }
