@@ -31,7 +31,7 @@ pub use packets::{Packets, host_now};
 pub use run::{Ended, run_all};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 pub use tally::Tally;
 
 /// A probe, as long as its [`Probes`] lives.
@@ -105,6 +105,8 @@ pub struct Recorded {
     pub tgid: u32,
     pub comm: Vec<u8>,
     pub values: Vec<Read>,
+    /// The host's clock when the ring did not have it yet: it was written after that, but for what one written before it may have held it up.
+    pub not_before: SystemTime,
 }
 
 pub type Recorder<'h> = Box<dyn FnMut(&Recorded) + 'h>;
@@ -193,6 +195,8 @@ pub struct Probes<'h> {
     stubs: usize,
     instances: usize,
     hits: Option<packets::Hits<'h>>,
+    /// When the ring was read last.
+    read_at: SystemTime,
     waiting: Option<Vec<Change>>,
     stopped: Arc<AtomicBool>,
     stands: run::Stands,
@@ -258,6 +262,7 @@ impl<'h> Probes<'h> {
             stubs: STUBS,
             instances: 0,
             hits: None,
+            read_at: SystemTime::now(),
             waiting: None,
             stopped: Arc::new(AtomicBool::new(false)),
             stands: run::Stands::default(),
