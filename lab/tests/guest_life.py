@@ -72,17 +72,25 @@ class GuestLife(unittest.TestCase):
 
     def test_a_pause_loses_nothing_and_is_reported(self):
         guest = self.guest("-no-reboot")
-        p = Watched(self.kpat, guest, "__x64_sys_getppid count")
+        p = Watched(self.kpat, guest, "__x64_sys_getppid count", "__x64_sys_unlink sys1:str")
         self.assertEqual(1000, guest.number("getppid 1000"))
+        guest.ask("unlink 20")
         monitor(self.control, "stop")
+        stopped = time.time()
         p.wait_for("the guest was stopped")
         time.sleep(1.5)
+        going_on = time.time()
         monitor(self.control, "cont")
         p.wait_for("the guest goes on")
         self.assertEqual(500, guest.number("getppid 500"))
+        guest.ask("unlink 20")
+        over = time.time()
         p.process.send_signal(signal.SIGINT)
-        [counts] = p.ended()
-        self.assertEqual((0, 1500), (p.process.returncode, counts["hits"]))
+        counts = p.ended()
+        self.assertEqual((0, [1500, 40]), (p.process.returncode, [c["hits"] for c in counts]))
+        # The guest's counter stood with it; the host's clock did not.
+        at = [e["ts_wall_ns"] / 1e9 for e in p.entries()]
+        self.assertTrue(max(at[:20]) <= stopped and going_on <= min(at[20:]) and max(at) <= over, (at, stopped, going_on, over))
 
     def test_a_processor_that_the_guest_did_not_start_is_in_nobodys_way(self):
         guest = Caller(self.SERIES, 3, "maxcpus=2")

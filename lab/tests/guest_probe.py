@@ -320,6 +320,53 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
         self.assertEqual({f"/f{n}": 2 if n < 3 else 1 for n in range(8)}, {t["text"]: t["hits"] for t in counts["values"]["sys2"]["texts"]})
         self.assertEqual([{"from": 0, "to": 0, "hits": 11}], counts["values"]["sys3"]["numbers"])
 
+    def test_what_handlers_ask_for_of_probes_and_memory(self):
+        script = f'''
+import ctypes, kpat_guest
+seen = []
+with kpat_guest.Guest({self.guest.qmp!r}) as g:
+    def refused(what, *more):
+        try:
+            what(*more)
+        except kpat_guest.Error as e:
+            return str(e)
+    def returned(hit):
+        seen.append((g.hits(handle), g.missed(handle)))
+        if len(seen) == 3:
+            print(refused(g.enable, 999), refused(g.unregister, 999))
+            g.unregister(other)
+        if len(seen) == 4:
+            print(refused(g.enable, other) == f"there is no probe {{other}}")
+            to = ctypes.create_string_buffer(b"-" * 16, 16)
+            print(g.library.read(g.pointer, behind - 8, to, 16), to.raw)
+            g.stop()
+    # The kernel's last page, and behind it nothing.
+    behind = next(p for p in range(g.symbol("_end") & -4096, 1 << 64, 4096) if refused(g.read, p, 1))
+    handle = g.xrp("__x64_sys_getppid", None, returned)
+    other = g.xp("__x64_sys_getpid", lambda hit: None)
+    print("waiting", flush=True)
+    g.loop()
+    print(seen)
+'''
+        p = subprocess.Popen([sys.executable, "-B", "-c", script], env=self.library(), stdout=subprocess.PIPE, text=True)
+        self.assertEqual("waiting\n", p.stdout.readline())
+        self.guest.ask("getppid 20")
+        out, _ = p.communicate(timeout=60)
+        lines = out.splitlines()
+        self.assertEqual(["there is no probe 999 there is no probe 999", "True", f"-1 {b'-' * 16}", str([(n, 0) for n in range(4)])], lines, out)
+
+    def test_conditions_on_addresses_and_one_probe_at_a_place(self):
+        """A program's buffer is below all that is the kernel's."""
+        p = Probing(self.kpat, self.guest, "ksys_read arg1:x arg1 if arg2 < 0xff00000000000000 and arg3 == 1 and tgid == 1", "vfs_read count if arg2 >= 0xff00000000000000 and tgid == 1")
+        self.guest.ask("read 30")
+        entries, counts = p.end()
+        # What the console is asked is read, too.
+        self.assertTrue(30 <= counts[0]["hits"] <= 200, counts)
+        self.assertEqual(0, counts[1]["hits"])
+        self.assertEqual({hex(int(str(e["values"]["arg1"]), 0)) for e in entries}, {e["values"]["arg1:x"] for e in entries})
+        self.assertIn("there is a probe at vfs_read", self.refused("vfs_read count", "vfs_read arg1"))
+        self.assertIn("is not in vfs_read, but in", self.refused("vfs_read+0x100000 count"))
+
     def test_handlers_of_a_shared_object(self):
         library, d = Path(self.kpat).parent, Path(self.guest.folder.name)
         subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", f"-I{ROOT}/crates/guest/include", "-o", d / "handlers.so", ROOT / "crates/guest/examples/c/handlers.c",

@@ -86,7 +86,7 @@ struct kpat_process {
 /* Calls `each` with the guest's processes; returns how many there are. */
 int kpat_guest_processes(struct kpat_guest *guest, void (*each)(void *context, const struct kpat_process *process), void *context);
 
-/* Hits of a probe that is on. */
+/* Hits of a probe, also in a handler, whose own hit is counted when it has returned; of a call that is when it returned. */
 uint64_t kpat_guest_hits(struct kpat_guest *guest, int32_t handle);
 /* Hits that went on without a handler, and calls whose return was not seen. */
 uint64_t kpat_guest_missed(struct kpat_guest *guest, int32_t handle);

@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::guest::{Guest, Target};
 use crate::memory::Space;
 use crate::probe::{
-    Ended, Handle, Handler, Hit, Own, Patience, Probes, What, WhatReturns, Xp, Xrp, run_all, ticks_per_second,
+    Ended, Handle, Handler, Hit, Own, Patience, Probes, Tally, What, WhatReturns, Xp, Xrp, run_all,
+    ticks_per_second,
 };
 use crate::x86::Register;
 use std::cell::{Cell, RefCell};
@@ -31,6 +32,7 @@ pub struct CGuest {
     /// Of the handler that runs.
     hit: Cell<*mut Hit<'static>>,
     stopper: Arc<AtomicBool>,
+    tally: Arc<Tally>,
     error: RefCell<CString>,
 }
 
@@ -67,11 +69,16 @@ impl CGuest {
         })
     }
 
+    /// With a probe that is registered.
     fn with(
         &self,
+        probe: Handle,
         inside: impl FnOnce(&mut Hit),
         outside: impl FnOnce(&mut Probes<'static>) -> Result<()>,
     ) -> i32 {
+        if let Err(e) = self.tally.has(probe) {
+            return self.result(Err(e));
+        }
         match self.hit() {
             Some(hit) => inside(hit),
             None => match self.probes.try_borrow_mut() {
@@ -145,6 +152,7 @@ fn attach(target: &str) -> Result<*mut CGuest> {
     Ok(Box::into_raw(Box::new(CGuest {
         guest,
         stopper: probes.stopper(),
+        tally: probes.tally(),
         probes: RefCell::new(probes),
         hit: Cell::new(std::ptr::null_mut()),
         error: RefCell::default(),
@@ -245,7 +253,7 @@ pub unsafe extern "C" fn kpat_guest_register_xrp(
 pub unsafe extern "C" fn kpat_guest_unregister_xp(guest: *mut CGuest, handle: i32) -> c_int {
     let handle = Handle::from_number(handle as u32);
     // SAFETY: as the caller promises.
-    unsafe { &*guest }.with(|hit| hit.control.unregister(handle), |probes| probes.unregister(handle))
+    unsafe { &*guest }.with(handle, |hit| hit.control.unregister(handle), |probes| probes.unregister(handle))
 }
 
 /// # Safety
@@ -318,9 +326,9 @@ pub unsafe extern "C" fn kpat_guest_enable(guest: *mut CGuest, handle: i32, on: 
     let handle = Handle::from_number(handle as u32);
     // SAFETY: as the caller promises.
     unsafe { &*guest }.with(
+        handle,
         |hit| if on != 0 { hit.control.enable(handle) } else { hit.control.disable(handle) },
         |probes| {
-            probes.has(handle)?;
             if on != 0 {
                 probes.enable(handle)
             } else {
@@ -417,8 +425,7 @@ pub unsafe extern "C" fn kpat_guest_symbol(guest: *mut CGuest, name: *const c_ch
 pub unsafe extern "C" fn kpat_guest_missed(guest: *mut CGuest, handle: i32) -> u64 {
     // SAFETY: as the caller promises.
     let g = unsafe { &*guest };
-    let Ok(probes) = g.probes.try_borrow() else { return 0 };
-    let counts = probes.counts(Handle::from_number(handle as u32));
+    let counts = g.tally.counts(Handle::from_number(handle as u32));
     counts.missed + counts.no_return
 }
 
@@ -544,8 +551,7 @@ pub unsafe extern "C" fn kpat_guest_processes(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kpat_guest_hits(guest: *mut CGuest, handle: i32) -> u64 {
     // SAFETY: as the caller promises.
-    let Ok(probes) = unsafe { &*guest }.probes.try_borrow() else { return 0 };
-    probes.counts(Handle::from_number(handle as u32)).hits
+    unsafe { &*guest }.tally.counts(Handle::from_number(handle as u32)).hits
 }
 
 /// # Safety

@@ -501,6 +501,40 @@ fn what_cannot_be_read_at_the_entry_is_not_read_at_the_return() {
 }
 
 #[test]
+fn a_number_that_lies_in_two_pages_is_read() {
+    let mut b = Bench::new(14);
+    let (at, f) = b.function(SUM);
+    let data = b.functions + 0x10_0000;
+    map(data, 2 * 4096, None);
+    let bytes: Vec<u8> = (0..32).map(|n| 0x91u8.wrapping_add(n * 7)).collect();
+    // SAFETY: within the two pages that were mapped just now.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (data + 4096 - 16) as *mut u8, 32) };
+    let number = |width, signed| Value { steps: vec![0], width, signed, ..Value::argument(0).unwrap() };
+    let all: Vec<Value> =
+        [1, 2, 4, 8].into_iter().flat_map(|w| [number(w, false), number(w, true)]).collect();
+    let items: Vec<Item> = all.iter().cloned().map(Item::Value).collect();
+    b.probe(1, at, &[], Act::Record(items.clone()), true);
+    for n in 0..=16 {
+        let place = data + 4096 - 16 + n;
+        assert_eq!(f(place, 3), place + 13);
+    }
+    let mut n = 0;
+    Host::new(b.region.clone()).entries(|e| {
+        let want = all.iter().map(|v| {
+            let mut read = |from: u64, to: &mut [u8]| {
+                let at = (from - (data + 4096 - 16)) as usize;
+                to.copy_from_slice(&bytes[at..at + to.len()]);
+                true
+            };
+            Read::Number(v.read_outside(|_| Some(data + 4096 - 16 + n), &mut read).unwrap())
+        });
+        assert_eq!(e.values(&items), want.collect::<Vec<_>>(), "{n} bytes on");
+        n += 1;
+    });
+    assert_eq!(n, 17);
+}
+
+#[test]
 fn a_handler_at_entry_and_return_can_change_the_result_and_refuse_the_return() {
     let mut b = Bench::new(7);
     let (at, f) = b.function(SUM);

@@ -64,6 +64,8 @@ const KEPT: [(usize, AsmRegister64); 6] =
 pub(super) const OWN_PROBE: i32 = 32;
 pub(super) const OWN_HOW: i32 = 40;
 pub(super) const OWN_ARGUMENT: i32 = 48;
+/// Of probes without packets: a number that lies in two pages, put together.
+const OWN_NUMBER: i32 = OWN_ARGUMENT;
 pub(super) const OWN_SECOND: i32 = 56;
 pub(super) const OWN_NEXT: i32 = 64;
 pub(super) const OWN_END: i32 = 72;
@@ -246,15 +248,45 @@ fn walk(a: &mut CodeAssembler, place: &Place) -> Result<(), IcedError> {
     a.ret()
 }
 
-/// In: rsi, an address; ecx, how many bytes, up to 8. Out: r11, where they can be read; carry set if they cannot, or lie in two pages.
+/// In: rsi, an address; ecx, how many bytes, up to 8. Out: r11, where they can be read; carry set if they cannot. Changes rax, rcx, rdx, rdi, r8 to r10.
+///
+/// What lies in two pages is put together in the frame, above which this is called.
 fn read(a: &mut CodeAssembler, walk: u64) -> Result<(), IcedError> {
-    let mut bad = a.create_label();
+    let (mut two, mut bad) = (a.create_label(), a.create_label());
     a.mov(eax, esi)?;
     a.and(eax, 4095)?;
     a.add(eax, ecx)?;
     a.cmp(eax, 4096)?;
-    a.ja(bad)?;
+    a.ja(two)?;
     a.jmp(walk)?;
+    a.set_label(&mut two)?;
+    // How many bits are in the first page.
+    a.mov(edi, 4096)?;
+    a.mov(eax, esi)?;
+    a.and(eax, 4095)?;
+    a.sub(edi, eax)?;
+    a.shl(edi, 3)?;
+    a.call(walk)?;
+    a.jc(bad)?;
+    // The last eight bytes of that page: its own are the highest.
+    a.mov(rax, r11)?;
+    a.or(rax, 4095)?;
+    a.mov(rdx, qword_ptr(rax - 7))?;
+    a.mov(ecx, 64)?;
+    a.sub(ecx, edi)?;
+    a.shr(rdx, cl)?;
+    a.or(rsi, 4095)?;
+    a.inc(rsi)?;
+    a.call(walk)?;
+    a.jc(bad)?;
+    a.mov(rax, qword_ptr(r11))?;
+    a.mov(ecx, edi)?;
+    a.shl(rax, cl)?;
+    a.or(rax, rdx)?;
+    a.mov(qword_ptr(rsp + OWN_NUMBER + 8), rax)?;
+    a.lea(r11, qword_ptr(rsp + OWN_NUMBER + 8))?;
+    a.clc()?;
+    a.ret()?;
     a.set_label(&mut bad)?;
     a.stc()?;
     a.ret()

@@ -322,12 +322,17 @@ impl Host {
     }
 
     pub fn counts(&self, probe: usize) -> Counts {
-        let at = CONTROLS + probe % PROBES * CONTROL;
-        Counts {
-            hits: self.region.get64(at + HITS),
-            lost: self.region.get64(at + LOST),
-            missed: self.region.get64(at + MISSED),
-            no_return: self.region.get64(at + NO_RETURN),
-        }
+        counts(&self.region, probe)
+    }
+}
+
+/// Of a probe's one part.
+pub fn counts(region: &Region, probe: usize) -> Counts {
+    let at = CONTROLS + probe % PROBES * CONTROL;
+    Counts {
+        hits: region.get64(at + HITS),
+        lost: region.get64(at + LOST),
+        missed: region.get64(at + MISSED),
+        no_return: region.get64(at + NO_RETURN),
     }
 }

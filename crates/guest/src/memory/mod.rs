@@ -199,19 +199,28 @@ impl State {
         self.top.as_ref()?.get(from..from.checked_add(len)?)
     }
 
-    fn read(&self, space: Space, mut virt: u64, mut to: &mut [u8]) -> Result<()> {
-        while !to.is_empty() {
-            let page = self.translate(space, virt)?;
-            let left = page.bytes - (virt & (page.bytes - 1));
-            let n = left.min(to.len() as u64) as usize;
-            let (now, rest) = to.split_at_mut(n);
-            self.ram.read(page.physical, now)?;
-            to = rest;
-            if to.is_empty() {
+    fn read(&self, space: Space, mut virt: u64, to: &mut [u8]) -> Result<()> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let mut page = self.translate(space, virt)?;
+        let left = |page: &Page, virt: u64| page.bytes - (virt & (page.bytes - 1));
+        if to.len() as u64 <= left(&page, virt) {
+            return self.ram.read(page.physical, to);
+        }
+        // In several pages: the last of them may not be there.
+        let (mut whole, mut done) = (vec![0; to.len()], 0);
+        loop {
+            let n = left(&page, virt).min((whole.len() - done) as u64) as usize;
+            self.ram.read(page.physical, &mut whole[done..done + n])?;
+            done += n;
+            if done == whole.len() {
                 break;
             }
             virt = virt.checked_add(n as u64).ok_or(Error::NotMapped(virt))?;
+            page = self.translate(space, virt)?;
         }
+        to.copy_from_slice(&whole);
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How often it is looked whether somebody wants to stop.
 const LOOK: Duration = Duration::from_millis(50);
@@ -200,6 +200,7 @@ impl One<'_> {
             tgid: 0,
             comm: Vec::new(),
             values,
+            not_before: SystemTime::now(),
         });
     }
 }

@@ -11,6 +11,7 @@ mod packets;
 mod places;
 mod run;
 pub mod spec;
+mod tally;
 mod typed;
 
 use crate::error::{Error, Result};
@@ -30,7 +31,8 @@ pub use packets::{Packets, host_now};
 pub use run::{Ended, run_all};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+pub use tally::Tally;
 
 /// A probe, as long as its [`Probes`] lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,6 +105,8 @@ pub struct Recorded {
     pub tgid: u32,
     pub comm: Vec<u8>,
     pub values: Vec<Read>,
+    /// The host's clock when the ring did not have it yet: it was written after that, but for what one written before it may have held it up.
+    pub not_before: SystemTime,
 }
 
 pub type Recorder<'h> = Box<dyn FnMut(&Recorded) + 'h>;
@@ -191,14 +195,15 @@ pub struct Probes<'h> {
     stubs: usize,
     instances: usize,
     hits: Option<packets::Hits<'h>>,
+    /// When the ring was read last.
+    read_at: SystemTime,
     waiting: Option<Vec<Change>>,
     stopped: Arc<AtomicBool>,
     stands: run::Stands,
     aside: aside::Aside,
     /// By number: calls beyond those that may be open, at the last look.
     beyond: std::collections::HashMap<usize, u64>,
-    /// Calls whose threads ended within them.
-    never_returned: std::collections::HashMap<Handle, u64>,
+    tally: Arc<Tally>,
     /// Called by the loop with what happens to the guest as a whole: it is stopped, goes on, is being moved. Not for stops of the probes' own.
     pub news: Option<News<'h>>,
     pub recovered: Recovered,
@@ -234,6 +239,7 @@ impl<'h> Probes<'h> {
         installed.region.set64(WAIT_BEGIN, (patience.begin.as_secs_f64() * tsc_hz) as u64);
         installed.region.set64(WAIT_END, (patience.end.as_secs_f64() * tsc_hz) as u64);
         let host = Host::new(installed.region.clone());
+        let installed_region = installed.region.clone();
         Ok(Probes {
             guest,
             installed,
@@ -256,12 +262,13 @@ impl<'h> Probes<'h> {
             stubs: STUBS,
             instances: 0,
             hits: None,
+            read_at: SystemTime::now(),
             waiting: None,
             stopped: Arc::new(AtomicBool::new(false)),
             stands: run::Stands::default(),
             aside: aside::Aside::default(),
             beyond: Default::default(),
-            never_returned: Default::default(),
+            tally: Arc::new(Tally::of(installed_region)),
             news: None,
             recovered,
             tsc_hz,
@@ -290,9 +297,7 @@ impl<'h> Probes<'h> {
         self.watch()?;
         self.give_up_watching(probe.address)?;
         let (displaced, at_entry) = self.site(probe.address)?;
-        if self.probes.iter().any(|p| p.live && p.address == probe.address) {
-            return Err(Error::Unsupported(format!("there is a probe at {:#x} already", probe.address)));
-        }
+        self.has_none(probe.address)?;
         let id = self.room(2)?;
         let handle = Handle(id as u32);
         let (act, does, after) = match probe.what {
@@ -436,22 +441,15 @@ impl<'h> Probes<'h> {
 
     /// Takes the probe out of the guest. Open calls of a return probe end without it.
     pub fn unregister(&mut self, probe: Handle) -> Result<()> {
-        self.has(probe)?;
+        self.tally.has(probe)?;
         self.unregister_all(&[probe])
-    }
-
-    /// An error: none that is registered has this number.
-    pub fn has(&self, probe: Handle) -> Result<()> {
-        match self.probes.iter().any(|p| p.live && p.of == probe) {
-            true => Ok(()),
-            false => Err(Error::Unsupported(format!("there is no probe {}", probe.0 as i32))),
-        }
     }
 
     pub fn unregister_all(&mut self, probes: &[Handle]) -> Result<()> {
         let mut places = Vec::new();
         for probe in probes {
             self.switch(*probe, false);
+            self.tally.ends(*probe);
             for p in self.probes.iter_mut().filter(|p| p.of == *probe && p.live) {
                 p.live = false;
                 places.push(p.address);
@@ -469,21 +467,14 @@ impl<'h> Probes<'h> {
         self.switch(probe, false);
     }
 
-    /// What became of a probe's hits; of one with two parts both together. Before and after an instruction is one hit, of which each part may be missed.
+    /// What became of a probe's hits.
     pub fn counts(&self, probe: Handle) -> Counts {
-        let parts = self.probes.iter().enumerate().filter(|(_, p)| p.of == probe && p.of.0 != 0);
-        let begun =
-            Counts { no_return: self.never_returned.get(&probe).copied().unwrap_or(0), ..Counts::default() };
-        parts.fold(begun, |a, (id, part)| {
-            let b = self.host.counts(id);
-            let again = part.after && part.instances.is_empty();
-            Counts {
-                hits: a.hits + if again { 0 } else { b.hits },
-                lost: a.lost + b.lost,
-                missed: a.missed + b.missed,
-                no_return: a.no_return + b.no_return,
-            }
-        })
+        self.tally.counts(probe)
+    }
+
+    /// The same for who has no hold of the probes, such as a handler.
+    pub fn tally(&self) -> Arc<Tally> {
+        self.tally.clone()
     }
 
     /// What ends the loop, from another thread or a signal's handler.
@@ -517,10 +508,18 @@ impl<'h> Probes<'h> {
                 "{address:#x} is not where a function begins: its return cannot be probed from there"
             )));
         }
-        if self.probes.iter().any(|p| p.live && p.address == address) {
-            return Err(Error::Unsupported(format!("there is a probe at {address:#x} already")));
+        self.has_none(address)
+    }
+
+    /// A place has room for one probe.
+    fn has_none(&self, address: u64) -> Result<()> {
+        match self.probes.iter().any(|p| p.live && p.address == address) {
+            true => Err(Error::Unsupported(format!(
+                "there is a probe at {} already, and a place has room for one",
+                places::name(self.names.as_ref(), address)
+            ))),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn room(&self, count: usize) -> Result<usize> {
@@ -532,6 +531,7 @@ impl<'h> Probes<'h> {
     }
 
     fn put(&mut self, handle: Handle, displaced: &Displaced, code: Vec<u8>, entry: u64) -> Result<()> {
+        self.tally.begins(handle, self.probes.iter().skip(handle.0 as usize));
         self.installed.write(self.stubs, &code);
         self.stubs += code.len().next_multiple_of(64);
         self.switch(handle, true);
@@ -556,6 +556,7 @@ impl<'h> Probes<'h> {
             }
             None => self.installed.patch(vec![change]).inspect_err(|_| {
                 self.probes.iter_mut().filter(|p| p.of == handle).for_each(|p| p.live = false);
+                self.tally.ends(handle);
                 self.installed.leave(displaced.address);
             }),
         }

@@ -168,7 +168,7 @@ fn entry_in(function: u64, code: &[u8]) -> u64 {
     function + if MARKS.iter().any(|m| code.starts_with(m)) { 4 } else { 0 }
 }
 
-fn name(names: &dyn Names, address: u64) -> String {
+pub(super) fn name(names: &dyn Names, address: u64) -> String {
     match names.at(address) {
         Some((symbol, start)) if start == address => symbol,
         Some((symbol, start)) => format!("{symbol}+{:#x}", address - start),

@@ -222,7 +222,7 @@ impl<'h> Probes<'h> {
             let now = self.host.counts(id).no_return;
             if self.beyond.insert(id, now).unwrap_or(0) != now {
                 let count = free_ended(&self.guest, &self.installed.region, probe.instances.clone());
-                *self.never_returned.entry(probe.of).or_default() += count;
+                self.tally.never_return(probe.of, count);
             }
         }
     }
@@ -304,6 +304,7 @@ impl<'h> Probes<'h> {
     }
 
     fn hand_on(&mut self, over: bool) -> usize {
+        let not_before = std::mem::replace(&mut self.read_at, SystemTime::now());
         let (probes, hits) = (&mut self.probes, &mut self.hits);
         let each = |entry: Entry| {
             let Some(probe) = probes.get_mut(entry.probe) else { return };
@@ -320,6 +321,7 @@ impl<'h> Probes<'h> {
                     tgid: entry.tgid,
                     comm: entry.comm,
                     values,
+                    not_before,
                 });
             }
         };

@@ -44,7 +44,10 @@ pub(super) enum From {
 pub(super) enum Format {
     Auto,
     Text,
-    Hex,
+    /// So many bytes of a register, where its type says that.
+    Hex {
+        width: u8,
+    },
     Number {
         width: u8,
         signed: bool,
@@ -74,7 +77,8 @@ pub struct Spec {
     returns: bool,
     duration: bool,
     pub(super) terms: Vec<Term>,
-    pub(super) conditions: Vec<(Term, Compare, i64)>,
+    /// Numbers as they were written: those of 64 bits without a sign are others than those below zero.
+    pub(super) conditions: Vec<(Term, Compare, i128)>,
 }
 
 /// What [`Spec::outside`] says.
@@ -109,7 +113,7 @@ impl Field {
             Read::Number(n) => *n,
         };
         match self.format {
-            Format::Hex => Shown::Hex(value),
+            Format::Hex { .. } => Shown::Hex(value),
             Format::Nothing => Shown::Unread,
             Format::Number { signed: true, .. } | Format::Typed { signed: true, .. } => {
                 Shown::Number((value as i64).into())
@@ -161,7 +165,7 @@ impl Spec {
         }
         if let Some(word) = conditions.iter().find(|w| matches!(**w, "or" | "||" | "&&" | "if")) {
             return Err(wrong(format!(
-                "\"{text}\": conditions are joined by \"and\", not by \"{word}\"; for one or the other give two probes"
+                "\"{text}\": conditions are joined by \"and\", not by \"{word}\"; for one or the other leave it out and show the value"
             )));
         }
         spec.returns = spec.terms.iter().any(|t| t.from == From::Return);
@@ -277,10 +281,10 @@ impl Spec {
         mine.map(|(t, compare, with)| {
             let mut value = t.value(symbols)?;
             value.signed |= *with < 0;
-            if t.from == From::Return && t.format == Format::Auto || t.is_int(*with) {
+            if t.is_int(*with) {
                 (value.width, value.signed) = (4, true);
             }
-            Ok(Condition { value, compare: *compare, with: *with as u64 })
+            Ok(Condition { compare: *compare, with: with_sign(*with, &value) as u64, value })
         })
         .collect()
     }
@@ -345,7 +349,7 @@ impl Term {
             };
             let format = match (part, number('u'), number('s')) {
                 ("str", ..) => Format::Text,
-                ("x", ..) => Format::Hex,
+                ("x", ..) => Format::Hex { width: 8 },
                 (_, Some(bits), _) => Format::Number { width: bits / 8, signed: false },
                 (_, _, Some(bits)) => Format::Number { width: bits / 8, signed: true },
                 _ if part.contains('.') || part.strip_prefix('+').is_some_and(|o| digits(o).is_some()) => {
@@ -418,8 +422,12 @@ impl Term {
                 }
             };
         }
-        if let Format::Number { width, signed } | Format::Typed { width, signed } = self.format {
-            (value.width, value.signed) = (width, signed);
+        match self.format {
+            Format::Number { width, signed } | Format::Typed { width, signed } => {
+                (value.width, value.signed) = (width, signed);
+            }
+            Format::Hex { width } if self.members.is_empty() => value.width = value.width.min(width),
+            _ => {}
         }
         Ok(value)
     }
@@ -432,7 +440,14 @@ impl Term {
     }
 }
 
-fn condition(text: &str) -> Result<(Term, Compare, i64)> {
+/// A number that is compared with one that has a sign may be written as its bits: `0xffffff9c` is -100 of 32.
+fn with_sign(with: i128, value: &Value) -> i128 {
+    let bits = 8 * u32::from(value.width);
+    let written = value.signed && (1 << (bits - 1)..1 << bits).contains(&with);
+    if written { with - (1 << bits) } else { with }
+}
+
+fn condition(text: &str) -> Result<(Term, Compare, i128)> {
     const SIGNS: [(&str, Compare); 7] = [
         ("==", Compare::Equal),
         ("!=", Compare::NotEqual),
@@ -448,12 +463,13 @@ fn condition(text: &str) -> Result<(Term, Compare, i64)> {
     })?;
     let (minus, digits) = number.strip_prefix('-').map_or((false, number), |d| (true, d));
     let magnitude = self::digits(digits);
-    let magnitude = magnitude.ok_or_else(|| wrong(format!("\"{text}\": {number} is no number")))? as i64;
+    let magnitude =
+        i128::from(magnitude.ok_or_else(|| wrong(format!("\"{text}\": \"{number}\" is no number")))?);
     let term = Term::parse(value)?;
     if term.format == Format::Text {
         return Err(wrong(format!("\"{text}\": a text cannot be compared")));
     }
-    Ok((term, compare, if minus { magnitude.wrapping_neg() } else { magnitude }))
+    Ok((term, compare, if minus { -magnitude } else { magnitude }))
 }
 
 #[cfg(test)]
@@ -466,7 +482,7 @@ mod tests {
         assert_eq!((s.place(), s.returns(), s.counts()), ("do_sys_openat2", true, false));
         let names: Vec<String> = s.fields().into_iter().map(|f| f.name).collect();
         assert_eq!(names, ["arg2", "ret", "duration_ticks"]);
-        let compared: Vec<(Compare, i64)> = s.conditions.iter().map(|(_, c, n)| (*c, *n)).collect();
+        let compared: Vec<(Compare, i128)> = s.conditions.iter().map(|(_, c, n)| (*c, *n)).collect();
         assert_eq!(compared, [(Compare::Equal, -100), (Compare::NotEqual, 16)]);
         let s = Spec::parse("ip_rcv+0x10 arg1:sk_buff.len arg1:sk_buff.dev:net_device.ifindex:s32").unwrap();
         assert_eq!(s.terms[1].members, ["sk_buff.dev", "net_device.ifindex"]);
@@ -484,11 +500,11 @@ mod tests {
             ("f arg1 if", "nothing behind \"if\""),
             ("f arg1 if arg1==1 and", "missing beside \"and\""),
             ("f if arg1==1 or arg1==2", "not by \"or\""),
-            ("f if arg1==1 || arg1==2", "give two probes"),
+            ("f if arg1==1 || arg1==2", "show the value"),
             ("f count count", "\"count\" stands there twice"),
             ("f ret ret", "twice"),
             ("f if arg1=1", "no condition"),
-            ("f if arg1==one", "one is no number"),
+            ("f if arg1==one", "\"one\" is no number"),
             ("f count arg1", "leave out"),
             ("f arg1 if ret==0", "needs ret"),
             ("f if arg1:str==1", "cannot be compared"),
@@ -496,6 +512,38 @@ mod tests {
             let e = Spec::parse(line).unwrap_err().to_string();
             assert!(e.contains(words), "{line}: {e}");
         }
+    }
+
+    #[test]
+    fn what_a_number_is_compared_with_is_as_wide_as_it() {
+        let of = |line: &str, format: Option<Format>| {
+            let mut spec = Spec::parse(line).unwrap();
+            let (term, ..) = &mut spec.conditions[0];
+            term.format = format.unwrap_or(term.format);
+            let returns = term.from == From::Return;
+            spec.conditions(&Symbols::none(), returns).unwrap().remove(0)
+        };
+        let typed = |width, signed| Some(Format::Typed { width, signed });
+        let (low, high) = (0x7fff_0000_0000u64, 0xffff_8880_0000_0000u64);
+        for (line, format, holds, fails) in [
+            // Addresses of the kernel are above those of processes.
+            ("f if arg2 >= 0xffff800000000000", None, high, low),
+            ("f if rsi < 0xffff800000000000", typed(8, false), low, high),
+            ("f if arg1:+8 > 0xffff800000000000", None, high, low),
+            ("f ret if ret > 0xffff800000000000", None, high, low),
+            // Bits of a number with a sign.
+            ("f if arg1 == 0xffffff9c", typed(4, true), -100i64 as u64, 0xffff_ff9c),
+            ("f ret if ret == 0xfffffffe", None, -2i64 as u64, 2),
+            ("f ret if ret >= 0xfffffffffffff001", typed(8, true), -2i64 as u64, -5000i64 as u64),
+            ("f if arg1 == -100", typed(4, true), -100i64 as u64, 100),
+            ("f if arg1 == 0xffffff9c", typed(4, false), 0xffff_ff9c, -100i64 as u64),
+            ("f if arg1 < -1", None, -2i64 as u64, 1),
+        ] {
+            let condition = of(line, format);
+            assert!(condition.holds(holds), "{line}: {condition:?}");
+            assert!(!condition.holds(fails), "{line}: {condition:?}");
+        }
+        assert_eq!(of("f ret if ret == -2", None).value.width, 4);
     }
 
     #[test]
@@ -511,7 +559,7 @@ mod tests {
         assert_eq!(show(typed(8, false), -2i64 as u64), Shown::Number(-2));
         assert_eq!(show(typed(4, true), -1_000_000i64 as u64), Shown::Number(-1_000_000));
         assert_eq!(show(Format::Nothing, 7), Shown::Unread);
-        assert_eq!(show(Format::Hex, 16), Shown::Hex(16));
+        assert_eq!(show(Format::Hex { width: 8 }, 16), Shown::Hex(16));
         assert_eq!(
             show(Format::Number { width: 8, signed: false }, u64::MAX),
             Shown::Number(u64::MAX.into())

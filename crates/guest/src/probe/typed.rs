@@ -32,7 +32,8 @@ impl Spec {
                     )));
                 }
             }
-            if term.format != Format::Auto {
+            let hex = matches!(term.format, Format::Hex { .. });
+            if term.format != Format::Auto && !hex {
                 continue;
             }
             let kind = match (&term.from, term.members.last()) {
@@ -41,7 +42,7 @@ impl Spec {
                 (From::Register(register), None) => {
                     let n = (0..6).find(|n| Register::argument(*n) == Some(*register));
                     // A register is what was asked for, whatever argument it has.
-                    n.filter(|n| term.name == format!("arg{}", n + 1))
+                    n.filter(|n| term.name.split(':').next() == Some(&format!("arg{}", n + 1)))
                         .and_then(|n| function.as_ref()?.parameters.get(n).copied())
                 }
                 (From::Return, None) => function.as_ref().map(|f| f.result),
@@ -49,6 +50,9 @@ impl Spec {
                 _ => None,
             };
             term.format = match kind {
+                Some(Kind::Number { width, .. }) if hex => Format::Hex { width },
+                Some(Kind::Nothing) if hex => Format::Nothing,
+                _ if hex => continue,
                 Some(Kind::Number { width, signed }) => Format::Typed { width, signed },
                 Some(Kind::Nothing) => Format::Nothing,
                 // A pointer, maybe an error in its place: all of the register.
@@ -61,10 +65,16 @@ impl Spec {
 }
 
 impl Term {
-    /// Compared with a number below zero: without a type that is an `int`, as errors and descriptors are.
-    pub(super) fn is_int(&self, with: i64) -> bool {
-        let whole = self.members.is_empty() && self.format == Format::Auto;
-        let of = matches!(self.from, From::Register(_) | From::SystemCall { .. });
-        whole && of && (i64::from(i32::MIN)..0).contains(&with)
+    /// Compared with a number below zero: without a type that is an `int`, as errors and descriptors are; and so is what is returned, compared with any that an `int` has room for.
+    pub(super) fn is_int(&self, with: i128) -> bool {
+        let below_zero = (i128::from(i32::MIN)..0).contains(&with);
+        let fits = below_zero || (0..=i128::from(u32::MAX)).contains(&with);
+        self.members.is_empty()
+            && self.format == Format::Auto
+            && match self.from {
+                From::Register(_) | From::SystemCall { .. } => below_zero,
+                From::Return => fits,
+                _ => false,
+            }
     }
 }

@@ -63,6 +63,21 @@ fn letter(section: Option<&Section>, binding: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn an_offset_leads_into_the_symbol_that_was_named() {
+        let path = std::env::temp_dir().join(format!("kpat-map-{}", std::process::id()));
+        std::fs::write(&path, "1000 t one\n1010 T two\n1010 T also_two\n1020 D table\n1028 D next\n")
+            .unwrap();
+        let symbols = crate::Symbols::from_file(&path, None).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(symbols.parse("one+0xf").unwrap(), 0x100f);
+        assert_eq!(symbols.parse("also_two+0x5").unwrap(), 0x1015);
+        let wrong = symbols.parse("one+0x11").unwrap_err().to_string();
+        assert!(wrong.contains("one+0x11 is not in one, but in two+0x1"), "{wrong}");
+        // Of variables the size is not known.
+        assert_eq!(symbols.parse("table+8").unwrap(), 0x1028);
+    }
+
     use super::*;
 
     #[test]

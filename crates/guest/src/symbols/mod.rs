@@ -287,7 +287,15 @@ impl Symbols {
         match found.as_slice() {
             [] => Err(Error::Unsupported(format!("the guest has no symbol {name}"))),
             [s] => {
-                Ok(Place { begins: offset.is_none(), ..exact(s.address.wrapping_add(offset.unwrap_or(0))) })
+                let address = s.address.wrapping_add(offset.unwrap_or(0));
+                let code = |kind: char| matches!(kind, 't' | 'T' | 'w' | 'W');
+                match self.table.before(address).filter(|other| code(s.kind) && other.address != s.address) {
+                    Some(other) => Err(Error::Unsupported(format!(
+                        "{text} is not in {name}, but in {}",
+                        debug::at(other.name, address - other.address)
+                    ))),
+                    None => Ok(Place { begins: offset.is_none(), ..exact(address) }),
+                }
             }
             several => Err(Error::Unsupported(format!(
                 "the guest has {} symbols {name}; name an address, such as {:#x}",

@@ -9,6 +9,7 @@ mod processes;
 mod record;
 mod spread;
 mod symbols;
+mod wall_clock;
 
 use crate::listing::Listing;
 use crate::output::Output;

@@ -2,6 +2,7 @@
 
 use super::Which;
 use super::spread::Spread;
+use super::wall_clock::WallClock;
 use crate::output::{Output, usage};
 use crate::render::{Column, Line, Style, Table, count};
 use crate::signals::Signals;
@@ -131,8 +132,7 @@ struct Printer<'a> {
     hist: bool,
     left: Rc<Cell<Option<u64>>>,
     tsc_hz: f64,
-    /// Between the guest's counter and the host's wall clock: the smallest that was seen.
-    ahead_ns: Option<i64>,
+    clock: WallClock,
     /// Which process runs is known.
     processes: bool,
     /// Its name, where there are several.
@@ -224,7 +224,7 @@ fn outside(
         hist: args.hist,
         left: Rc::new(Cell::new(args.number)),
         tsc_hz: 1e9,
-        ahead_ns: None,
+        clock: WallClock::default(),
         processes: false,
         guest: None,
         stop: stop.clone(),
@@ -351,7 +351,7 @@ fn begin<'a>(
         hist: args.hist,
         left: left.clone(),
         tsc_hz: probes.tsc_hz,
-        ahead_ns: None,
+        clock: WallClock::default(),
         processes: true,
         guest: several,
         stop: probes.stopper(),
@@ -428,11 +428,8 @@ impl Printer<'_> {
             self.stop.store(true, Ordering::Relaxed);
         }
         let ns = |ticks: u64| (ticks as f64 / self.tsc_hz * 1e9) as i64;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64);
-        let ahead = now - ns(e.tsc);
-        let ahead = self.ahead_ns.map_or(ahead, |a| a.min(ahead));
-        self.ahead_ns = Some(ahead);
-        let wall_ns = ns(e.tsc) + ahead;
+        let wall = |t: SystemTime| t.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as i64);
+        let wall_ns = self.clock.wall_ns(ns(e.tsc), wall(e.not_before), wall(SystemTime::now()));
         let values: Vec<(&Field, Shown)> =
             probed.fields.iter().zip(&e.values).map(|(f, v)| (f, f.show(v))).collect();
         let took = match values.last() {
