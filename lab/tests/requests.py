@@ -155,7 +155,7 @@ KINDS = ["tcp", "tcp6", "unix", "packets", "datagrams", "named", "fifo", "sendms
 @unittest.skipUnless((os.cpu_count() or 1) > 1, "needs two CPUs")
 class Requests(profile.Recorded):
     def setUp(self):
-        own(self, "requests", "")
+        own(self, "requests", "", os.environ.get("KPAT_KEEP_REQUESTS"))
 
     def run_one(self, role: str, kind: str, at: int, spins: bool, cpu: int) -> play.Process:
         argv = ["taskset", "-c", str(cpu), sys.executable, "-c", PROGRAM, role, kind, str(at), "spins" if spins else "waits"]
