@@ -2,13 +2,13 @@
 //! the memory that it has otherwise. Found by logs and tables whose fields were changed one by one.
 
 use crate::fixture::{self, Folder};
+use crate::hostile::change_rows;
 use crate::world::{At, LogWriter};
 
 use kpat_klog::{AppEncoder, Codec, Writer};
 use kpat_model::meta::{ClockAnchor, Json};
 use kpat_model::*;
 use kpat_store::tables::*;
-use kpat_store::{Row, TableFile, TableWriter};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -155,21 +155,12 @@ fn times_that_no_clock_shows() {
     }
 }
 
-fn change<R: Row>(dir: &Path, change: impl Fn(usize, &mut R)) {
-    let mut rows: Vec<R> = TableFile::open(dir, R::TABLE).unwrap().all().unwrap();
-    std::fs::remove_file(dir.join(R::TABLE.file_name())).unwrap();
-    rows.iter_mut().enumerate().for_each(|(i, r)| change(i, r));
-    let mut w = TableWriter::create(dir).unwrap();
-    rows.iter().for_each(|r| w.push(r).unwrap());
-    w.finish().unwrap();
-}
-
 /// A number of a function or a capture is no length of a list.
 #[test]
 fn ids_of_nothing() {
     let folder = Folder::new("ids");
     let dir = fixture::integrated(&folder);
-    change(&dir, |i, r: &mut FunctionRow| {
+    change_rows(&dir, |i, r: &mut FunctionRow| {
         if i % 3 == 0 {
             r.func_id = i32::MAX - i as i32;
         }

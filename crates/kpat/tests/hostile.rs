@@ -19,7 +19,8 @@ fn name(i: usize) -> String {
     format!("{}{MOVES}", FORMULAS[i % FORMULAS.len()])
 }
 
-fn poison<R: Row>(dir: &Path, change: impl Fn(usize, &mut R)) {
+/// Each row of a table, as `change` leaves it.
+pub fn change_rows<R: Row>(dir: &Path, change: impl Fn(usize, &mut R)) {
     let mut rows: Vec<R> = TableFile::open(dir, R::TABLE).unwrap().all().unwrap();
     std::fs::remove_file(dir.join(R::TABLE.file_name())).unwrap();
     rows.iter_mut().enumerate().for_each(|(i, r)| change(i, r));
@@ -31,19 +32,19 @@ fn poison<R: Row>(dir: &Path, change: impl Fn(usize, &mut R)) {
 fn hostile() -> Folder {
     let folder = Folder::new("hostile-names");
     let dir = fixture::integrated(&folder);
-    poison(&dir, |i, r: &mut FunctionRow| {
+    change_rows(&dir, |i, r: &mut FunctionRow| {
         (r.name, r.module, r.layer, r.via) = (name(i), name(i + 1), name(i + 2), name(i));
     });
-    poison(&dir, |i, r: &mut ProcessRow| r.comm = name(i));
-    poison(&dir, |i, r: &mut DeviceRow| {
+    change_rows(&dir, |i, r: &mut ProcessRow| r.comm = name(i));
+    change_rows(&dir, |i, r: &mut DeviceRow| {
         (r.name, r.netns_name, r.driver) = (name(i), name(i + 1), name(i));
         r.mac = name(i + 2);
     });
-    poison(&dir, |i, r: &mut InterfaceRow| r.name = name(i));
-    poison(&dir, |i, r: &mut DropReasonRow| r.name = name(i));
-    poison(&dir, |i, r: &mut SymbolRow| r.text = name(i));
-    poison(&dir, |i, r: &mut EventRow| r.text = name(i));
-    poison(&dir, |i, r: &mut PacketRow| {
+    change_rows(&dir, |i, r: &mut InterfaceRow| r.name = name(i));
+    change_rows(&dir, |i, r: &mut DropReasonRow| r.name = name(i));
+    change_rows(&dir, |i, r: &mut SymbolRow| r.text = name(i));
+    change_rows(&dir, |i, r: &mut EventRow| r.text = name(i));
+    change_rows(&dir, |i, r: &mut PacketRow| {
         (r.src_addr, r.dst_addr) = (Some(name(i)), Some(name(i + 1)));
     });
     let mut sockets = TableWriter::create(&dir).unwrap();
