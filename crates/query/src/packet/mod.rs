@@ -175,3 +175,31 @@ impl PacketDetail {
         self.events.iter().rev().find(|e| !e.place.is_empty() && e.event.a as i32 == reason)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drop_without_its_record_is_explained_by_that() {
+        let explained = |verdict: i32, reason: Option<i32>| {
+            let detail = PacketDetail {
+                packet: PacketRow { verdict, drop_reason: reason, ..PacketRow::default() },
+                drop_reason: reason.map(|_| "NO_SOCKET".to_owned()),
+                process: None,
+                footprints: Vec::new(),
+                frames: Vec::new(),
+                calls: Vec::new(),
+                lineage: Vec::new(),
+                events: Vec::new(),
+                programs: Vec::new(),
+                losses: Vec::new(),
+            };
+            detail.drop_explained()
+        };
+        assert_eq!(explained(verdict::DROPPED, None), Some(UNSAID_DROP));
+        assert_eq!(explained(verdict::DROPPED, Some(3)), drop_reason("NO_SOCKET", ""));
+        assert!(explained(verdict::DROPPED, Some(3)).is_some());
+        assert_eq!(explained(verdict::SENT, None), None);
+    }
+}
