@@ -7,7 +7,7 @@ use crate::names::Names;
 use crate::{Counts, Result};
 use kpat_query::Parts;
 use kpat_query::trace::{Chosen, TreeOfCalls};
-use kpat_query::{Store, call_flag};
+use kpat_query::{DEEPEST_CALLS, Store, call_flag};
 use std::collections::HashMap;
 
 /// What the calls of one stack sum up to.
@@ -22,13 +22,10 @@ pub(crate) struct Sums {
     pub total_ns: i64,
 }
 
-/// A kernel's stack has room for fewer; in a damaged log deeper calls stand beside each other, as each stack is written with all of its functions.
-const DEEPEST: u32 = 512;
-
 struct Node {
     /// `None`: a context.
     caller: Option<u32>,
-    depth: u32,
+    depth: usize,
     /// Function, or code of the context.
     id: i32,
     sums: Sums,
@@ -79,7 +76,7 @@ impl Stacks {
 
     fn node(&mut self, mut caller: Option<u32>, id: i32) -> u32 {
         let of = |place: u32| &self.nodes[place as usize];
-        if let Some(c) = caller.filter(|&c| of(c).depth >= DEEPEST) {
+        if let Some(c) = caller.filter(|&c| of(c).depth >= DEEPEST_CALLS) {
             caller = of(c).caller;
         }
         let depth = caller.map_or(0, |c| of(c).depth + 1);

@@ -5,6 +5,10 @@ use kpat_store::tables::ClockRow;
 
 pub use kpat_model::codes::{match_key, side, verdict};
 
+/// A kernel's stack has room for fewer calls within each other, also with those of interrupts upon it. In a damaged log deeper ones stand beside each other:
+/// who reads their tree may take a step into itself for each level, and each stack is written with all of its functions.
+pub const DEEPEST_CALLS: usize = 512;
+
 /// The error of a call that would have had to wait, as a size in `app_event`.
 pub const EAGAIN: i64 = -11;
 

@@ -70,7 +70,7 @@ pub(super) struct Files {
     written: Vec<Written>,
     /// It was at its name when that was given. A file system may number one file in several ways: then nobody can tell.
     knows_its_name: bool,
-    /// That was said of the file being written.
+    /// What was last reported of where the file is that is being written.
     astray: Option<Astray>,
 }
 

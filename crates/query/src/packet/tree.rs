@@ -4,13 +4,10 @@
 //! shown and by enclosure in time within one context otherwise.
 
 use super::*;
+use crate::codes::DEEPEST_CALLS;
 use crate::roles::*;
 use kpat_store::tables::{CallRow, FunctionRow};
 use std::collections::{HashMap, VecDeque};
-
-/// A kernel's stack has room for fewer calls within each other, also with those of interrupts upon it. In a damaged log deeper ones stand beside each other:
-/// who reads the tree may take a step into itself for each level.
-pub(super) const DEEPEST: usize = 512;
 
 /// What the calls of a packet are, and what their names say.
 pub(super) struct Names<'a> {
@@ -57,13 +54,13 @@ pub(super) fn build(mut rows: Vec<CallRow>, names: &Names<'_>, path_end: i64) ->
         };
         // A parent has an earlier place, or (equal entries) may not: then it would be a cycle.
         let mut own = by_id.or_else(by_time).filter(|&p| p < i);
-        if let Some(p) = own.filter(|&p| depths[p] >= DEEPEST) {
+        if let Some(p) = own.filter(|&p| depths[p] >= DEEPEST_CALLS) {
             own = parent[p];
         }
         depths.push(own.map_or(0, |p| depths[p] + 1));
         parent.push(own);
         open.push_back(i);
-        if open.len() > 2 * DEEPEST {
+        if open.len() > 2 * DEEPEST_CALLS {
             open.pop_front();
         }
     }

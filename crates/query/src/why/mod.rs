@@ -193,7 +193,7 @@ pub struct Sum {
     pub stage: Stage,
     /// Each moment counts once.
     pub ns: f64,
-    /// Of this, while records were being lost, and of the way between two kernels as much as their clocks leave open: it may be another stage's.
+    /// Of this, while records were being lost, and of the way between two kernels and of a pause behind it as much as their clocks leave open: it may be another stage's.
     pub unsure_ns: f64,
     /// Of the two applications' stages, what their threads did; `None`: not known.
     pub threads: Option<Threads>,

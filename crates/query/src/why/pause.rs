@@ -5,7 +5,7 @@ use super::gather::Gathered;
 use super::owed;
 use super::threads::{PROGRAMS, Pieces};
 
-/// Time by stage, and how much of it records were being lost.
+/// Time by stage, and how much of it may be another stage's: while records were being lost, and as far as two clocks leave a pause open.
 #[derive(Default)]
 pub(super) struct Shares {
     pub ns: [f64; Stage::ALL.len()],
@@ -35,13 +35,14 @@ impl Shares {
 pub(super) fn pause(from: i64, to: i64, g: &Gathered, shares: &mut Shares) -> bool {
     // `clocks`: it begins by one end's clock and is over by the other's.
     let mut add_all = |stage: Stage, a: i64, b: i64, clocks: bool| {
-        if b > a {
-            shares.add(stage, a, b, 1.0, g);
+        if b <= a {
+            return;
         }
-        if b > a && clocks {
+        shares.add(stage, a, b, 1.0, g);
+        if clocks {
             shares.unsure_ns[stage as usize] += (b - a).min(g.bound_ns) as f64;
         }
-        if b > a && stage == Stage::PeerApplication {
+        if stage == Stage::PeerApplication {
             shares.answering_ns += b - a;
         }
     };
