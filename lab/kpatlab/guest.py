@@ -95,7 +95,7 @@ def run(kernel: Kernel, argv: list[str], share: Path, *, det=False, smp=2, mem=1
             options += emulator.wire(wire)
         if qmp is not None:
             options += ["-qmp", f"unix:{qmp},server=on,wait=off"]
-        append = append if det else "tsc=reliable " + append
+        append = append if det else f"tsc=reliable {emulator.QUICK} {append}"
         if "igb" in nics:
             append += " iomem=relaxed"  # tools/stamps.py reads a register of the card
         died = None

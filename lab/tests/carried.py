@@ -22,7 +22,7 @@ from tests.place import lost, own, sh
 
 STREAMS = [sys.executable, str(LAB / "tools/streams.py")]
 PATH = [sys.executable, str(LAB / "tools/path.py")]
-PORT, CONNECTIONS, WRITES = 7300, 2, 250
+PORT, CONNECTIONS, WRITES = 7300, 2, 150
 VETH = "veth"
 
 

@@ -30,7 +30,7 @@ class Emulated:
         e = emulator.choose()
         # The distribution's own image: with KASLR, and with five levels of page tables where the processor has them.
         argv = [*within, *e.argv, *QUIET, *options, "-qmp", f"unix:{self.qmp},server=on,wait=off", "-kernel", str(kernel.Kernel(self.series, "image").image()),
-                "-initrd", str(initrd), "-append", f"console=ttyS0 quiet panic=-1 {append}"]
+                "-initrd", str(initrd), "-append", f"console=ttyS0 quiet panic=-1 {emulator.QUICK} {append}"]
         for last in (False, True):
             self.process = subprocess.Popen(argv, env={**os.environ, **e.env}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=emulator.ends_with_its_parent)
             try:

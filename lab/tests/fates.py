@@ -5,14 +5,15 @@ verdict. `KPAT_FATES=FIRST-END` with test_further_networks: other networks; `KPA
 import json
 import os
 import random
-import re
+import shutil
 import signal
 import sys
 import time
 import unittest
 from collections import Counter, defaultdict
+from pathlib import Path
 
-from kpatlab import play
+from kpatlab import look, play
 from kpatlab.cache import LAB
 from tests.place import begun, inside, own, probed, sh
 from tests.truth import BEST
@@ -274,47 +275,13 @@ def further() -> range:
     return range(first, end)
 
 
-@unittest.skipUnless(os.geteuid() == 0, "needs root")
-class Fates(unittest.TestCase):
-    def network(self, seed: int, queued: bool, attempt: int) -> bool:
-        kpat, chance = os.path.abspath(play.kpat_path()), random.Random(seed)
-        keep = os.environ.get("KPAT_KEEP_FATES")
-        network = Network(self, chance, keep and f"{keep}/{seed}{'.' * attempt}")
-        if queued:
-            network.queues(seed)
-        sent, readers = flows(network, chance)
-        profile = chance.choice(["path", "path,app"])
-        within = lambda ns, *argv: ["ip", "netns", "exec", ns, *argv]
-        for ns, devices in ((network.a, ["any", "a0"]), (network.r, ["any", "r0", "r1"]), (network.b, ["any", "b0"]), *((s, ["any", "br0"]) for s in network.bridges)):
-            if chance.random() < 0.3:
-                dev, quiet = chance.choice(devices), chance.choice([[], ["-p"]])
-                begun(self, f"sniffer-{ns}", within(ns, "tcpdump", "-Z", "root", "-U", "--immediate-mode", *quiet, "-n", "-i", dev, "-w", str(self.dir / f"{ns}.pcap")),
-                      lambda p: "listening on" in play.text_of(p.stderr))
-                network.said.append(f"sniffer at {dev}")
-        clones = Clones(network, seed)
-        clones.begin(within, before=True)
-        late = chance.random() < 0.5
-        taking = [] if late else self.readers(network, readers)
-        log, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
-        places = [word for ns in network.all for word in ("--netns", ns)]
-        record = begun(self, "record", [kpat, "record", "-p", profile, *probed(), "--no-cost", *places, *clones.own, "-o", str(log), "--ready-file", str(ready)],
-                       lambda _: ready.exists())
-        taking = taking or self.readers(network, readers)
-        clones.begin(within, before=False)
-        (self.dir / "flows.json").write_text(json.dumps(sent))
-        sh(*within(network.a, *TOOL, "send", self.dir / "flows.json", seed, self.dir / "sent.json"))
-        # Until the kernel gave up asking for a neighbour; nothing waits longer.
-        time.sleep(PATIENCE)
-        took: dict[str, list[int]] = {}
-        for r in taking:
-            r.p.send_signal(signal.SIGUSR1)
-            r.p.wait(300)
-            took.update(json.loads(play.text_of(r.stdout).splitlines()[-1]))
-        time.sleep(0.5)
-        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+class Judged:
+    def verdict(self, seed: int, log: Path, made: dict) -> bool:
+        """Of what `made` was while this was recorded. False: it is wrong, and may be for what the kernel handled without running programs, which the log says."""
+        kpat, out = os.path.abspath(play.kpat_path()), log.with_suffix(".kpat")
+        sent, took, errors = (made[name] for name in ("sent", "took", "errors"))
         sh(kpat, "integrate", log, "-o", out)
         info = json.loads(sh(kpat, "info", out, "--json").stdout)
-        errors = json.loads((self.dir / "sent.json").read_text())
         wrong, by_port = {}, defaultdict(list)
         for p in json.loads(sh(kpat, "packets", out, "--limit", "0", "--json", "udp").stdout)["packets"]:
             by_port[p["src_port"]].append(p)
@@ -322,15 +289,15 @@ class Fates(unittest.TestCase):
             faults = self.judge(f, by_port[f["sport"]], Counter(took.get(f["name"], [])), errors[f["name"]])
             if faults:
                 wrong[f["name"]] = dict(faults)
-        if profile == "path,app":
-            for name, faults in self.applications(out, sent, took, errors, queued).items():
+        if made["profile"] == "path,app":
+            for name, faults in self.applications(out, sent, took, errors, made["queued"]).items():
                 wrong.setdefault(name, {}).update(faults)
-        print(f"fates: seed {seed}: by {info['recording']['mechanism']}: {len(sent)} flows of {sent[0]['count']} datagrams, {profile}, readers {'later' if late else 'before'}: {'; '.join(network.said)}", flush=True)
+        print(f"fates: seed {seed}: by {info['recording']['mechanism']}: {len(sent)} flows of {sent[0]['count']} datagrams, {made['profile']}, {made['said']}", flush=True)
         skipped = [x for x in info["losses"] if x["cause"] in ("not-run", "recursion")]
         if wrong and skipped:
             print(f"fates: seed {seed}: {wrong}, of {skipped}", flush=True)
             return False
-        self.assertEqual(wrong, {}, f"seed {seed}: {network.said}")
+        self.assertEqual(wrong, {}, f"seed {seed}: {made['said']}")
         return True
 
     def judge(self, f: dict, found: list[dict], took: Counter, errors: list[int]) -> Counter:
@@ -378,6 +345,53 @@ class Fates(unittest.TestCase):
                 faults[f["name"]][f"{counted} frames for {given} datagrams"] += 1
         return faults
 
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root")
+class Fates(Judged, unittest.TestCase):
+    def network(self, seed: int, queued: bool, attempt: int) -> bool:
+        kpat, chance = os.path.abspath(play.kpat_path()), random.Random(seed)
+        keep = os.environ.get("KPAT_KEEP_FATES")
+        network = Network(self, chance, keep and f"{keep}/{seed}{'.' * attempt}")
+        if queued:
+            network.queues(seed)
+        sent, readers = flows(network, chance)
+        profile = chance.choice(["path", "path,app"])
+        within = lambda ns, *argv: ["ip", "netns", "exec", ns, *argv]
+        for ns, devices in ((network.a, ["any", "a0"]), (network.r, ["any", "r0", "r1"]), (network.b, ["any", "b0"]), *((s, ["any", "br0"]) for s in network.bridges)):
+            if chance.random() < 0.3:
+                dev, quiet = chance.choice(devices), chance.choice([[], ["-p"]])
+                begun(self, f"sniffer-{ns}", within(ns, "tcpdump", "-Z", "root", "-U", "--immediate-mode", *quiet, "-n", "-i", dev, "-w", str(self.dir / f"{ns}.pcap")),
+                      lambda p: "listening on" in play.text_of(p.stderr))
+                network.said.append(f"sniffer at {dev}")
+        clones = Clones(network, seed)
+        clones.begin(within, before=True)
+        late = chance.random() < 0.5
+        taking = [] if late else self.readers(network, readers)
+        log, ready = self.dir / "x.kbl", self.dir / "ready"
+        places = [word for ns in network.all for word in ("--netns", ns)]
+        record = begun(self, "record", [kpat, "record", "-p", profile, *probed(), "--no-cost", *places, *clones.own, "-o", str(log), "--ready-file", str(ready)],
+                       lambda _: ready.exists())
+        taking = taking or self.readers(network, readers)
+        clones.begin(within, before=False)
+        (self.dir / "flows.json").write_text(json.dumps(sent))
+        sh(*within(network.a, *TOOL, "send", self.dir / "flows.json", seed, self.dir / "sent.json"))
+        # Until the kernel gave up asking for a neighbour; nothing waits longer.
+        time.sleep(PATIENCE)
+        took: dict[str, list[int]] = {}
+        for r in taking:
+            r.p.send_signal(signal.SIGUSR1)
+            r.p.wait(300)
+            took.update(json.loads(play.text_of(r.stdout).splitlines()[-1]))
+        time.sleep(0.5)
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        made = {"sent": sent, "took": took, "errors": json.loads((self.dir / "sent.json").read_text()), "queued": queued, "profile": profile,
+                "said": f"readers {'later' if late else 'before'}: {'; '.join(network.said)}"}
+        if to := os.environ.get("KPAT_FATES_TO"):
+            shutil.copy(log, f"{to}/{seed}.kbl")
+            Path(f"{to}/{seed}.json").write_text(json.dumps(made))
+            return True
+        return self.verdict(seed, log, made)
+
     def readers(self, network: Network, readers: dict) -> list:
         taking = []
         for where, ns in (("a", network.a), ("r", network.r), ("b", network.b)):
@@ -409,15 +423,26 @@ class Fates(unittest.TestCase):
         self.networks(further(), bool(os.environ.get("KPAT_FATES_QUEUES")))
 
 
-class FatesInside:
-    """So in a guest, by the best mechanism of its kernel. What the guest prints is the test's own report there."""
+class FatesInside(Judged):
+    """So in a guest, by the best mechanism of its kernel. What it recorded is judged here, where it takes a fiftieth of the time."""
 
-    def inside(self, seeds) -> None:
-        said = inside(self, "Fates.test_further_networks", MODULES, KPAT_FATES=f"{seeds.start}-{seeds.stop}")
-        print("\n".join(line for line in said.splitlines() if line.startswith("fates:")), flush=True)
-        # One that may be wrong for what the kernel did not show is made again, and printed again.
-        made = {(int(seed), how) for seed, how in re.findall(r"^fates: seed (\d+): by (\S+):", said, re.M)}
-        self.assertEqual(made, {(seed, BEST[self.series]) for seed in seeds}, "a network that was not made, or not by the best mechanism")
+    def inside(self, seeds: range) -> None:
+        for again in range(3):
+            own(self, "fates", "")
+            inside(self, "Fates.test_further_networks", MODULES, keep=self.dir, KPAT_FATES=f"{seeds.start}-{seeds.stop}", KPAT_FATES_TO="/lab")
+            unclear = [seed for seed in seeds if not self.judged(seed)]
+            self.stack.close()
+            if not unclear:
+                return
+            seeds = range(unclear[0], unclear[-1] + 1)
+        self.skipTest(f"seeds {unclear}: three recordings say that programs did not run")
+
+    def judged(self, seed: int) -> bool:
+        with self.subTest(seed=seed):
+            log = self.dir / f"{seed}.kbl"
+            self.assertEqual(look.kpat_json("info", str(log))["recording"]["mechanism"], BEST[self.series])
+            return self.verdict(seed, log, json.loads(log.with_suffix(".json").read_text()))
+        return True  # it failed
 
     def test_each_datagram_is_one_packet_with_one_fate(self):
         self.inside(SEEDS_INSIDE)

@@ -18,7 +18,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kpatlab import initramfs, kernel
+from kpatlab import emulator, initramfs, kernel
 
 from .emulated import OnConsole, monitor
 from .place import kpat_for_guests
@@ -77,7 +77,7 @@ class Guest(OnConsole):
             queues, mq = (f",queues={smp}", f",mq=on,vectors={2 * smp + 2}") if smp > 1 else ("", "")
             cards = [word for n, tap in enumerate(taps) for word in
                      ("-netdev", f"tap,id=n{n},ifname={tap},script=no,downscript=no{queues}", "-device", f"virtio-net-pci,netdev=n{n},mac=52:54:00:77:{n:02}:{number:02}{mq}")]
-            self.boot(["-cpu", "max", "-smp", str(smp), "-qmp", f"unix:{self.control},server=on,wait=off", *self.serial(), *cards], self.path / "initrd",
+            self.boot(["-cpu", emulator.CPU, "-smp", str(smp), "-qmp", f"unix:{self.control},server=on,wait=off", *self.serial(), *cards], self.path / "initrd",
                       f"net.ifnames=0 tsc=reliable {more}", ("ip", "netns", "exec", netns))
         except BaseException:
             self.close()

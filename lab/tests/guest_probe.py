@@ -15,7 +15,7 @@ import time
 import unittest
 from pathlib import Path
 
-from kpatlab import kernel
+from kpatlab import emulator, kernel
 from kpatlab.initramfs import Archive, Modules
 
 from .emulated import OnConsole, monitor
@@ -45,7 +45,7 @@ class Caller(OnConsole):
         for name, code in Modules(kernel.Kernel(series, "image").tree).load_order(list(modules)).items() if modules else ():
             a.file(f"{name}.ko", code)
         (d / "initrd").write_bytes(a.bytes())
-        self.boot([*options, "-cpu", "max", "-smp", str(smp), *self.serial()], d / "initrd", more)
+        self.boot([*options, "-cpu", emulator.CPU, "-smp", str(smp), *self.serial()], d / "initrd", more)
 
     def begun(self, word: str, patience: float = 60) -> list[str]:
         """The lines up to the first that begins with `word`, which is the last of them."""

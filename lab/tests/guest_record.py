@@ -13,7 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-from kpatlab import initramfs, kernel
+from kpatlab import emulator, initramfs, kernel
 
 from .emulated import OnConsole
 from .place import kpat_for_guests
@@ -61,7 +61,7 @@ class Talker(OnConsole):
                       f"-n {self.netns} addr add {HOST}/24 dev tap0", f"-n {self.netns} link set tap0 up"):
             subprocess.run(["ip", *words.split()], check=True, timeout=20)
         card = ["-netdev", "tap,id=n,ifname=tap0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=n,mac=52:54:00:00:77:02"]
-        self.boot(["-no-reboot", "-cpu", "max", "-smp", str(smp), *self.serial(), *card], d / "initrd", f"net.ifnames=0 tsc=reliable {more}", ("ip", "netns", "exec", self.netns))
+        self.boot(["-no-reboot", "-cpu", emulator.CPU, "-smp", str(smp), *self.serial(), *card], d / "initrd", f"net.ifnames=0 tsc=reliable {more}", ("ip", "netns", "exec", self.netns))
 
     def ask(self, command: str, patience: float = 60) -> list[str]:
         self.send(command)

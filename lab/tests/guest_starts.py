@@ -13,7 +13,7 @@ import unittest
 from collections import Counter
 from pathlib import Path
 
-from kpatlab import initramfs, kernel
+from kpatlab import emulator, initramfs, kernel
 
 from .emulated import OnConsole, monitor
 from .guest_host import FIRST, ROOT, say, sh
@@ -42,7 +42,7 @@ class Alone(OnConsole):
         files = initramfs.Archive()
         files.file("bin/numbers", program.read_bytes(), 0o755)
         (self.path / "initrd").write_bytes(initramfs.build(initramfs.Modules(kernel.Kernel(self.series, "image").tree).load_order([]), INIT, kernel.busybox().read_bytes(), files))
-        self.boot(["-cpu", "max", "-smp", "2", "-qmp", f"unix:{self.control},server=on,wait=off", *self.serial()], self.path / "initrd", "tsc=reliable")
+        self.boot(["-cpu", emulator.CPU, "-smp", "2", "-qmp", f"unix:{self.control},server=on,wait=off", *self.serial()], self.path / "initrd", "tsc=reliable")
 
     def ask(self, command: str, patience: float = 60) -> list[str]:
         self.send(command)

@@ -60,11 +60,11 @@ def integrated(case: unittest.TestCase, log: Path) -> Path:
     return store
 
 
-def inside(case: unittest.TestCase, tests: str, modules: str, detail: str = "steps", **env) -> str:
-    """What these tests print in a guest with the case's `series`, where they record functions and have to pass."""
+def inside(case: unittest.TestCase, tests: str, modules: str, detail: str = "steps", keep: Path | None = None, **env) -> str:
+    """What these tests print in a guest with the case's `series`, where they record functions and have to pass. What they leave in /lab is in `keep` then."""
     env |= {"KPAT": os.path.abspath(play.kpat_path()), "KPAT_BY": detail}
     words = [word for name, value in env.items() for word in ("--env", f"{name}={value}")]
-    r = sh(LAB / "lab", "exec", "--kernel", case.series, "--timeout", 550, "--smp", 2, "--mem", 3000, *words, "--", "sh", "-c",
+    r = sh(LAB / "lab", "exec", "--kernel", case.series, "--timeout", 550, "--smp", 2, "--mem", 3000, *(["--keep", keep] if keep else []), *words, "--", "sh", "-c",
            f"modprobe -a {modules}; cd {LAB} && exec {sys.executable} -m unittest {' '.join(map(by_module, tests.split()))}", ok=False, seconds=2000)
     case.assertEqual(r.returncode, 0, r.stdout[-4000:] + r.stderr[-6000:])
     return r.stdout

@@ -163,7 +163,7 @@ int main(int argc, char **argv)
 	pause();
 }
 """
-TIMES = 150
+TIMES = 50
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")

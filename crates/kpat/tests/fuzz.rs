@@ -73,7 +73,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
 
 fn drive(name: &str) {
     let target = targets::ALL.iter().find(|t| t.0 == name).unwrap().1;
-    let seconds = std::env::var("KPAT_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2);
+    let seconds = std::env::var("KPAT_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     let seeds = corpus(name);
     seeds.iter().for_each(|s| target(s));
     target(&[]);

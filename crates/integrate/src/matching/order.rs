@@ -334,7 +334,7 @@ mod tests {
         for (bursts, size) in [(30, 10), (60, 3), (60, 4), (40, 6), (1, 10), (2, 4)] {
             for missing in [0, 1, 3, 10, 30] {
                 let mut levels: BTreeMap<i32, (usize, usize)> = BTreeMap::new();
-                for seed in 1..=(3_000 / bursts / size).clamp(12, 200) {
+                for seed in 1..=(1_500 / bursts / size).clamp(12, 200) {
                     for (number, packet, confidence) in segments(seed * 31 + missing, bursts, size, missing).1
                     {
                         let l = levels.entry(confidence / 5 * 5).or_default();
@@ -367,7 +367,7 @@ mod tests {
             ("30 % of packets", (30, 0)),
             ("30 % of frames", (0, 30)),
         ] {
-            for seed in 0..300u64 {
+            for seed in 0..150u64 {
                 let mut below = kpat_model::random::below(seed * 977 + lost.0 * 7 + lost.1 + 1);
                 let (bursts, most) = (1 + below(60), [1, 2, 3, 12][below(4) as usize]);
                 let bound = [5_000, 40_000, 391_000, 2_000_000][below(4) as usize];
