@@ -57,6 +57,44 @@ for t in threads: t.start()
 for t in threads: t.join()
 print(json.dumps(said))
 """
+# Many short connections, one after the other: what became of each by port, the time from before connect() until it returned, bytes; then it stays, and one attempt with it.
+ABSENT, ROUNDS, TEXT = "10.94.1.77", 150, 40
+SHORT = f"""
+import collections, errno, json, signal, socket, sys, time
+said, took, now = collections.defaultdict(collections.Counter), collections.defaultdict(list), lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+def connect(address, port, patience):
+    s = socket.socket()
+    s.settimeout(patience)
+    begin = now()
+    try:
+        s.connect((address, port))
+        took[port].append(now() - begin)
+        s.sendall(b"x" * {TEXT})
+        s.recv(1)
+        word = "connected"
+    except TimeoutError as e:
+        word = errno.errorcode[e.errno] if e.errno else "patience"
+    except OSError as e:
+        word = errno.errorcode[e.errno]
+    said[f"{{address}}:{{port}}"][word] += 1
+    s.close()
+for n in range({ROUNDS}):
+    connect("{SERVER}", {OPEN}, 30)
+    connect("{SERVER}", {REFUSED}, 30)
+    if n % 10 == 0:
+        connect("{SERVER}", {DROPPED_THERE}, 0.05)
+        connect("{ABSENT}", {OPEN}, 0.05)  # its SYN waits for a neighbour, and leaves never
+connect("{SERVER}", {DROPPED_THERE}, None)
+left = socket.socket()
+left.setblocking(False)
+left.connect_ex(("{SERVER}", {DROPPED_THERE}))
+said["{SERVER}:{DROPPED_THERE}"]["left"] += 1
+print("ready", json.dumps([said, took]), flush=True)
+signal.pause()
+"""
+# By what connect() gave.
+RESULTS = {"connected": "connected", "ECONNRESET": "connected", "ECONNREFUSED": "refused", "EHOSTUNREACH": "unreachable", "ETIMEDOUT": "timed-out",
+           "patience": "closed", "left": "waiting"}
 
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
@@ -65,8 +103,9 @@ class Opening(unittest.TestCase):
         all_of = json.loads(sh("ip", "netns", "exec", ns, "nft", "-j", "list", "counters").stdout)["nftables"]
         return next(c["counter"]["packets"] for c in all_of if "counter" in c and c["counter"]["name"] == name)
 
-    def test_each_failure_has_its_error_and_its_packets(self):
-        client, server = own(self, "open", "cs", os.environ.get("KPAT_KEEP_OPENING"))
+    def world(self, name: str, keep: str | None = None) -> tuple[str, str]:
+        """Client and server, whose firewalls and listeners are there."""
+        client, server = own(self, name, "cs", keep)
         sh("ip", "-n", client, "link", "add", "c0", "type", "veth", "peer", "name", "s0", "netns", server)
         for ns, dev, address, rules in ((client, "c0", CLIENT, "c"), (server, "s0", SERVER, "s")):
             sh("ip", "-n", ns, "addr", "add", f"{address}/24", "dev", dev)
@@ -76,6 +115,46 @@ class Opening(unittest.TestCase):
         sh("ip", "netns", "exec", client, "sh", "-c", "sysctl -qw net.ipv4.tcp_syn_retries=1; sysctl -qw net.ipv4.tcp_syn_linear_timeouts=0", ok=False)
         sh("ip", "netns", "exec", client, "ping", "-nqc", "1", SERVER)
         begun(self, "listen", ["ip", "netns", "exec", server, sys.executable, "-c", LISTEN])
+        return client, server
+
+    def test_many_short_connections_add_up(self):
+        client, server = self.world("many", os.environ.get("KPAT_KEEP_OPENING"))
+        kbl, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
+        argv = [play.kpat_path(), "record", "-p", "app", "--netns", client, "--netns", server, "-o", str(kbl), "--ready-file", str(ready)]
+        record = begun(self, "record", argv, lambda p: ready.exists())
+        asks = begun(self, "short", ["ip", "netns", "exec", client, sys.executable, "-c", SHORT])
+        said, took = json.loads(play.text_of(asks.stdout).split("ready ", 1)[1])
+        self.assertEqual(record.stop(), 0, play.text_of(record.stderr)[-500:])
+        self.assertEqual(look.integrate(kbl, [], out)["lost"], 0)
+        groups = {g["name"]: g for g in look.kpat_json("app", str(out), "--by", "service")["groups"]}
+        for service, words in said.items():
+            truth = {}
+            for word, n in words.items():
+                truth[RESULTS[word]] = truth.get(RESULTS[word], 0) + n
+            g = groups[f"TCP {service}"]
+            self.assertEqual({k: n for k, n in g["results"].items() if n}, truth, service)
+            self.assertEqual(g["connects"], sum(words.values()), service)
+        served, ns = groups[f"TCP {SERVER}:{OPEN}"], sorted(took[str(OPEN)])
+        # Both ends are in the log, and the listener.
+        self.assertEqual((served["sockets"], served["sent_bytes"], served["received_bytes"]), (2 * ROUNDS + 1, ROUNDS * TEXT, ROUNDS * min(TEXT, 10)))
+        self.assertEqual((served["connect_ns"]["count"], served["writes"]), (ROUNDS, ROUNDS))
+        self.assertTrue(0 < served["connect_ns"]["median"] <= ns[len(ns) // 2] and served["connect_ns"]["max"] <= ns[-1], (served["connect_ns"], ns[-1]))
+        sockets = {s["socket_id"]: s for s in look.kpat_json("app", str(out), "--limit", "0")["sockets"]}
+        self.assertEqual(sockets[served["connect_ns"]["worst_socket_id"]]["opening"]["took_ns"], served["connect_ns"]["max"])
+        opens, fails = (int(sh("ip", "netns", "exec", client, "nstat", "-asz", name).stdout.split()[-2]) for name in ("TcpActiveOpens", "TcpAttemptFails"))
+        begun_here = [s["opening"]["result"] for s in sockets.values() if s["opening"]]
+        # The kernel counts as failed what a reset or an error ended, and not what its process closed.
+        counted = (len(begun_here), sum(r in ("refused", "unreachable", "timed-out") for r in begun_here))
+        print(f"opening: {counted} begun and failed, {(opens, fails)} by the kernel's count; {served['connect_ns']['median']} ns in the median, "
+              f"{ns[len(ns) // 2]} around connect()", file=sys.stderr, flush=True)
+        self.assertEqual(counted, (opens, fails))
+        for by in ("process", "peer", "cgroup", "user"):
+            all_of = look.kpat_json("app", str(out), "--by", by, "--limit", "0")["groups"]
+            self.assertEqual(sum(g["sockets"] for g in all_of), len(sockets), by)
+            self.assertEqual(sum(g["sent_bytes"] for g in all_of), sum(s["sent_bytes"] for s in sockets.values()), by)
+
+    def test_each_failure_has_its_error_and_its_packets(self):
+        client, server = self.world("open", os.environ.get("KPAT_KEEP_OPENING"))
         kbl, ready, out = self.dir / "x.kbl", self.dir / "ready", self.dir / "x.kpat"
         argv = [play.kpat_path(), "record", "-p", "path,app", "-o", str(kbl), "--ready-file", str(ready)]
         record = begun(self, "record", argv, lambda p: ready.exists())
@@ -95,6 +174,7 @@ class Opening(unittest.TestCase):
             self.assertEqual(connect, word, f"port {port}: the world is not as it should be")
             s = next(s for s in sockets if s["local_addr"] == CLIENT and (s["local_port"], s["peer_port"]) == (own_port, port))
             self.assertEqual(s["error"], None if word == "connected" else word, f"port {port}")
+            self.assertEqual(s["opening"]["result"], RESULTS[word], f"port {port}")
             if syns is None and word in ("connected", "ECONNRESET"):
                 continue
             why = look.kpat_json("why", str(s["socket_id"]), str(out))

@@ -1,19 +1,20 @@
 //! The application records of a log into tables: crossings with their place in the stream, sockets, TCP's state. One pass
 //! in order of time; memory is the sockets.
 
+mod described;
 mod early;
 mod subflows;
 mod taken;
 
 use crate::absurd::tame_app_record;
 use crate::error::Result;
+use described::describe;
 use early::Early;
 use kpat_klog::Log;
 use kpat_model::hash::Map;
 use kpat_model::*;
 use kpat_store::TableWriter;
 use kpat_store::tables::*;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use taken::Write;
 
@@ -357,50 +358,6 @@ impl Read {
             self.left.remove(0);
         }
         self.left.push((from, to));
-    }
-}
-
-fn describe(row: &mut SocketRow, r: &SocketRecord) {
-    row.socket_id = r.cookie as i64;
-    if row.first_ns == 0 {
-        row.first_ns = r.at.0;
-    }
-    row.first_ns = row.first_ns.min(r.at.0);
-    row.last_ns = row.last_ns.max(r.at.0);
-    row.proto = i32::from(r.protocol);
-    row.version = i32::from(r.version);
-    row.netns = (r.netns != 0).then_some(i64::from(r.netns));
-    row.cgroup = (r.cgroup != 0).then_some(r.cgroup as i64);
-    row.uid = r.uid.map(i64::from).or(row.uid);
-    // what a socket forgets when it closes is still what it had
-    let address = |a: &[u8; 16]| (*a != [0; 16]).then(|| address(r, a));
-    row.local_addr = address(&r.addr).or(row.local_addr.take());
-    row.peer_addr = address(&r.peer).or(row.peer_addr.take());
-    if r.port != 0 {
-        row.local_port = i32::from(r.port);
-    }
-    if r.peer_port != 0 {
-        row.peer_port = i32::from(r.peer_port);
-    }
-    let end = r.congestion.iter().position(|c| *c == 0).unwrap_or(r.congestion.len());
-    if end > 0 {
-        row.congestion = Some(String::from_utf8_lossy(&r.congestion[..end]).into_owned());
-    }
-    if row.pid.is_none() && r.pid != 0 {
-        row.pid = Some(r.pid as i32);
-    }
-    if r.above != 0 {
-        row.mptcp_socket = Some(r.above as i64);
-    }
-    // Of the last change of its state: one that was dealt with is not there any more.
-    row.error = (row.proto == TCP && r.error != 0).then_some(r.error.into());
-}
-
-fn address(r: &SocketRecord, a: &[u8; 16]) -> String {
-    match r.privacy {
-        Privacy::Hashed => format!("h:{:032x}", u128::from_be_bytes(*a)),
-        _ if r.version == 6 => Ipv6Addr::from(*a).to_string(),
-        _ => Ipv4Addr::new(a[0], a[1], a[2], a[3]).to_string(),
     }
 }
 

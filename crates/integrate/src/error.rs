@@ -21,6 +21,9 @@ pub enum Error {
     /// The place for the result is taken: give another name, or ask to overwrite.
     #[error("{path}: exists; give another name or remove it")]
     Exists { path: PathBuf },
+    /// What is there is not to be lost by overwriting it: give another name, or take it away.
+    #[error("{path} is not replaced: {why}; take that away, or give another name")]
+    NotReplaced { path: PathBuf, why: String },
     /// One recording was given as two devices: leave one of them out.
     #[error("{first} and {second} are the same recording; give the log of each device once")]
     SameLog { first: PathBuf, second: PathBuf },

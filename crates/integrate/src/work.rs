@@ -17,7 +17,7 @@ use kpat_model::meta::Meta;
 use kpat_model::sample::Unit;
 use kpat_query::balance;
 use kpat_store::tables::*;
-use kpat_store::{Manifest, Row, SourceFile, TableCount, TableFile, TableWriter};
+use kpat_store::{Contents, Manifest, Row, SourceFile, TableCount, TableFile, TableWriter};
 use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -30,9 +30,37 @@ pub(crate) struct Work {
 
 /// Where a result of that name is until it is whole.
 pub fn half_made(out: &Path) -> PathBuf {
+    beside(out, "tmp")
+}
+
+fn beside(out: &Path, what: &str) -> PathBuf {
     let mut name = out.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".tmp-{}", std::process::id()));
+    name.push(format!(".{what}-{}", std::process::id()));
     out.with_file_name(name)
+}
+
+/// What is at that place, be it a link that leads nowhere; `None`: nothing is.
+fn present(out: &Path) -> Result<Option<fs::Metadata>> {
+    match fs::symlink_metadata(out) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        there => there.map(Some).map_err(|source| Error::Io { path: out.to_owned(), doing: "read", source }),
+    }
+}
+
+/// What is removed where an integrated log takes another's place.
+///
+/// Errors: there is something else, or more.
+fn replaceable(out: &Path) -> Result<Contents> {
+    Contents::of(out).map_err(|e| {
+        let why = match e {
+            kpat_store::Error::Foreign { what, .. } => {
+                format!("{} in it is no part of an integrated log", what.display())
+            }
+            kpat_store::Error::NotALog { why, .. } => format!("it is no integrated log ({why})"),
+            other => other.to_string(),
+        };
+        Error::NotReplaced { path: out.to_owned(), why }
+    })
 }
 
 impl Work {
@@ -56,10 +84,24 @@ impl Work {
             let path = path.to_owned();
             move |source| Error::Io { path, doing, source }
         };
-        if out.exists() {
-            fs::remove_dir_all(out).map_err(failed(out, "replace"))?;
+        let Some(old) = present(out)? else {
+            return fs::rename(&self.dir, out).map_err(failed(out, "create"));
+        };
+        // Something may have been put there since the work began.
+        let contents = replaceable(out)?;
+        let aside = beside(out, "old");
+        // A link that somebody put there is not followed.
+        let _ = fs::remove_file(&aside);
+        fs::rename(out, &aside).map_err(failed(out, "replace"))?;
+        if let Err(e) = fs::rename(&self.dir, out) {
+            let _ = fs::rename(&aside, out);
+            return Err(failed(out, "create")(e));
         }
-        fs::rename(&self.dir, out).map_err(failed(out, "create"))
+        if old.is_symlink() {
+            // What it leads to is in another place.
+            return fs::remove_file(&aside).map_err(failed(&aside, "remove"));
+        }
+        Ok(contents.remove(&aside)?)
     }
 }
 
@@ -157,12 +199,12 @@ impl Kept {
 
 /// Errors: the place for the result is taken, and may not be replaced.
 pub(crate) fn is_free(out: &Path, options: &Options) -> Result<()> {
-    // One that only an older kpat could read is an integrated log all the same.
-    let ours = || matches!(Manifest::read(out), Ok(_) | Err(kpat_store::Error::TooOld { .. }));
-    if out.exists() && !(options.overwrite && ours()) {
-        return Err(Error::Exists { path: out.to_owned() });
+    match (present(out)?, options.overwrite) {
+        (None, _) => Ok(()),
+        (Some(_), false) => Err(Error::Exists { path: out.to_owned() }),
+        // One that only an older kpat could read is an integrated log all the same.
+        (Some(_), true) => replaceable(out).map(|_| ()),
     }
-    Ok(())
 }
 
 fn run(

@@ -354,8 +354,30 @@ fn empty_and_hostile_inputs() {
     let other = dir.path("precious");
     std::fs::create_dir_all(&other).unwrap();
     let options = Options { overwrite: true, ..Options::default() };
-    let refused = integrate(&dir.path("x.kbl"), &[], &other, &options, &mut |_| ());
-    assert!(matches!(refused, Err(Error::Exists { .. })));
+    let refused = |out: &Path| match integrate(&dir.path("x.kbl"), &[], out, &options, &mut |_| ()) {
+        Err(Error::NotReplaced { why, .. }) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(&other).contains("no manifest.json"));
+    assert!(other.exists());
+    let nowhere = dir.path("nowhere");
+    std::os::unix::fs::symlink("gone", &nowhere).unwrap();
+    assert!(refused(&nowhere).contains("no integrated log"));
+    let note = out.join("notes.txt");
+    std::fs::write(&note, "mine").unwrap();
+    assert_eq!(refused(&out), "notes.txt in it is no part of an integrated log");
+    assert_eq!(std::fs::read_to_string(&note).unwrap(), "mine");
+    Store::open(&out).unwrap();
+    std::fs::remove_file(note).unwrap();
+    // A link gives way to the log; what it led to stays.
+    let link = dir.path("link.kpat");
+    std::os::unix::fs::symlink(&out, &link).unwrap();
+    integrate(&dir.path("x.kbl"), &[], &link, &options, &mut |_| ()).unwrap();
+    assert!(!link.is_symlink());
+    Store::open(&link).unwrap();
+    Store::open(&out).unwrap();
+    let left = std::fs::read_dir(dir.path("")).unwrap().map(|e| e.unwrap().file_name());
+    assert!(left.into_iter().all(|n| !n.to_string_lossy().contains(".old-")));
     integrate(&dir.path("x.kbl"), &[], &out, &options, &mut |_| ()).unwrap();
     // One of an older schema is refused by name, and replaced when that is asked for.
     let manifest = out.join("manifest.json");

@@ -2,8 +2,9 @@
 
 use crate::sockets;
 
+use kpat_store::tables::{AppEventRow, SocketRow, TcpStateRow};
 use serde_json::Value;
-use sockets::Log;
+use sockets::{Log, START};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -141,4 +142,142 @@ fn a_picture_and_a_page_that_need_nothing_else() {
     assert!(page.contains("congestion window 54.9 %"), "{page}");
     assert_eq!(page.matches("<svg class=\"kpat app\"").count(), 3, "all in sum, and each");
     assert_eq!(kpat(&log, &["--html", "/no/such/folder/p.html"]).0, 1);
+}
+
+#[test]
+fn a_time_without_anything_is_refused() {
+    let log = log("behind");
+    for (args, words) in [
+        (&["--series", "--from", "2us"][..], "behind the end of the log (1.000 µs after"),
+        (&["--series", "--socket", "2", "--from", "999ns"], "behind the end of socket 2 (950 ns after"),
+        (&["--series", "--socket", "2", "--until", "20ns"], "before the beginning of socket 2 (50 ns after"),
+        (&["--svg", "-", "--from", "1h"], "is behind the end"),
+    ] {
+        let (code, out, said) = kpat(&log, args);
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+    let (code, out, _) = kpat(&log, &["--series", "--from", "990ns", "--until", "2us", "--bins", "1"]);
+    assert_eq!((code, out.lines().count()), (0, 2), "{out}");
+}
+
+/// Connections of which each went otherwise, and two to one server that were made.
+fn attempts(name: &str) -> Log {
+    let s = |socket_id: i64, peer: &str, peer_port, error, until| SocketRow {
+        socket_id,
+        first_ns: START,
+        last_ns: START + until,
+        proto: 6,
+        version: 4,
+        local_addr: Some("10.0.0.1".into()),
+        local_port: 40_000 + socket_id as i32,
+        peer_addr: Some(peer.into()),
+        peer_port,
+        pid: Some(77),
+        error,
+        ..SocketRow::default()
+    };
+    let sockets = [
+        SocketRow { sent_bytes: 10, ..s(1, "10.0.0.2", 80, None, 500) },
+        SocketRow { received_bytes: 7, ..s(2, "10.0.0.2", 80, None, 900) },
+        s(3, "10.0.0.2", 81, Some(111), 30),
+        s(4, "10.0.0.3", 80, Some(113), 400),
+        s(5, "10.0.0.4", 80, None, 250),
+        s(6, "10.0.0.4", 80, None, 20),
+        SocketRow { local_port: 0, ..s(7, "10.0.0.4", 80, None, 5) },
+        SocketRow { peer_addr: None, peer_port: 0, ..s(8, "", 0, None, 5) },
+    ];
+    let state = |at, socket_id, state, srtt_ns| TcpStateRow {
+        at_ns: START + at,
+        socket_id,
+        state,
+        srtt_ns,
+        write_seq: 1,
+        ..TcpStateRow::default()
+    };
+    let mut states: Vec<TcpStateRow> = [(1, 40), (2, 90)]
+        .into_iter()
+        .flat_map(|(id, at)| [state(at, id, 1, at), state(20, id, 2, 0)])
+        .chain((3..7).map(|id| state(20, id, 2, 0)))
+        .collect();
+    states.sort_by_key(|s| s.at_ns);
+    let event = |at, socket_id, crossing: kpat_model::Crossing, size_bytes| AppEventRow {
+        at_ns: START + at,
+        socket_id,
+        crossing: crossing as i32,
+        size_bytes,
+        segments: 1,
+        ..AppEventRow::default()
+    };
+    use kpat_model::Crossing::{Recv, Retransmit, Send};
+    let events = [
+        event(95, 1, Send, 10),
+        event(95, 2, Recv, 7),
+        event(96, 2, Recv, -11),
+        event(210, 5, Retransmit, 0),
+    ];
+    sockets::log(name, &sockets, &events, &states)
+}
+
+#[test]
+fn what_was_not_connected() {
+    let log = attempts("attempts");
+    let (_, out, words) = kpat(&log, &["--tsv", "--columns", "socket_id,opening.result,opening.took_ns"]);
+    let mut rows: Vec<&str> = out.lines().skip(1).collect();
+    rows.sort_unstable();
+    let want = [
+        "1\tconnected\t40",
+        "2\tconnected\t90",
+        "3\trefused\t30",
+        "4\tunreachable\t400",
+        "5\tclosed\t250",
+        "6\twaiting\t20",
+        "7\tno-port\t5",
+        "8\t\t",
+    ];
+    assert_eq!(rows, want, "{words}");
+    let (_, out, _) = kpat(&log, &["--columns", "socket,not connected"]);
+    for (id, words) in [("3", "refused, 30 ns"), ("6", "no answer yet, 20 ns"), ("5", "closed, 250 ns")] {
+        assert!(out.lines().any(|l| l.trim().starts_with(id) && l.contains(words)), "{out}");
+    }
+    let (_, out, _) = kpat(&log, &["--socket", "5"]);
+    assert!(out.contains("closed after 250 ns: by its process"), "{out}");
+    assert!(kpat(&log, &["--socket", "1"]).1.contains("connected after 40 ns"));
+}
+
+#[test]
+fn sockets_add_up_by_what_they_have_in_common() {
+    let log = attempts("by");
+    let tsv = |by: &str, columns: &str| {
+        let (code, out, words) = kpat(&log, &["--by", by, "--tsv", "--columns", columns, "--no-header"]);
+        assert_eq!(code, 0, "{words}");
+        out
+    };
+    let columns = "name,sockets,connects,results.connected,results.refused,results.closed,sent_bytes,received_bytes,connect_ns.max,connect_ns.worst_socket_id";
+    let peers = "10.0.0.2\t3\t3\t2\t1\t0\t10\t7\t90\t2\n10.0.0.4\t3\t3\t0\t0\t1\t0\t0\t0\t\n\t1\t0\t0\t0\t0\t0\t0\t0\t\n10.0.0.3\t1\t1\t0\t0\t0\t0\t0\t0\t\n";
+    assert_eq!(tsv("peer", columns), peers);
+    let services = tsv("service", "name,sockets");
+    assert!(services.starts_with("TCP 10.0.0.4:80\t3\nTCP 10.0.0.2:80\t2\n"), "{services}");
+    assert!(services.contains("TCP 10.0.0.1:40008\t1"), "a listener is its own service: {services}");
+    let columns =
+        "sockets,writes,reads,failed_calls,frames_again,round_trip_ns.median,round_trip_ns.max,lasted_ns.max";
+    assert_eq!(tsv("process", columns), "8\t1\t2\t1\t1\t40\t90\t900\n");
+    // What is added up is what the list has.
+    let sum = |text: &str, field: usize| -> i64 {
+        text.lines().filter_map(|l| l.split('\t').nth(field)?.parse::<i64>().ok()).sum()
+    };
+    let (_, list, _) =
+        kpat(&log, &["--tsv", "--columns", "sent_bytes,received_bytes", "--no-header", "-n", "0"]);
+    for by in ["process", "peer", "service", "cgroup", "user"] {
+        let groups = tsv(by, "sent_bytes,received_bytes");
+        assert_eq!([0, 1].map(|i| sum(&groups, i)), [0, 1].map(|i| sum(&list, i)), "{by}");
+    }
+    let (_, out, words) = kpat(&log, &["--by", "peer", "-n", "2"]);
+    assert!(out.contains("1 refused") && out.contains("1 closed, 1 no port, 1 waiting"), "{out}");
+    assert!(words.contains("2 of 4 shown"), "{words}");
+    let (_, out, _) = kpat(&log, &["--by", "peer", "--json"]);
+    let v: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&v["by"], &v["sockets"], &v["total"]), (&"peer".into(), &8.into(), &4.into()));
+    assert_eq!(v["groups"][0]["results"]["connected"], 2);
+    assert_eq!(kpat(&log, &["--by", "peer", "--series"]).0, 2);
 }

@@ -1,6 +1,8 @@
 //! Control of a running recording: a unix socket in /run/kpat, one JSON request a line, one JSON reply a line. Only
 //! root and the user who records can reach it (mode 0600). Its state, renewed every second, stands in a file beside it that everybody may read.
 
+mod reach;
+
 use crate::work::ChangeChoice;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -129,6 +131,10 @@ pub enum Error {
     Hidden(String),
     #[error("recording {0} did not answer: {1}")]
     NoAnswer(u32, String),
+    #[error(
+        "recording {0} did not answer within {1} s: is it stopped, or its cgroup frozen? (`ps -o stat,wchan {0}`)"
+    )]
+    Silent(u32, u64),
 }
 
 const SYSTEM: &str = "/run/kpat";
@@ -281,14 +287,21 @@ fn state_of(socket: &Path) -> PathBuf {
     socket.with_extension("json")
 }
 
+/// For a recording to take a connection, a request, and to answer.
+const ANSWER: Duration = Duration::from_secs(20);
+/// To tell whether one listens.
+const AT_HAND: Duration = Duration::from_millis(500);
+
 /// Pids of recordings that run, also of those that only root may ask.
 pub fn running() -> Vec<u32> {
     let mut out: Vec<u32> = entries()
         .filter_map(|path| {
             let pid: u32 = path.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
             // a socket of a recording that was killed refuses the connection
-            match UnixStream::connect(&path) {
+            match reach::connect(&path, AT_HAND) {
                 Ok(_) => Some(pid),
+                // One that is stopped, or has much to do, runs all the same.
+                Err(e) if e.kind() == ErrorKind::WouldBlock => Some(pid),
                 Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => lives(pid).then_some(pid),
                 // One that is about to listen refuses it, too.
                 Err(_) if lives(pid) => None,
@@ -344,20 +357,25 @@ pub fn ask(pid: Option<u32>, request: &Request) -> Result<Reply, Error> {
     };
     let path = socket_of(pid);
     let io = |source| Error::Io { path: path.display().to_string(), source };
-    let stream = UnixStream::connect(&path);
+    let stream = reach::connect(&path, ANSWER);
     if stream.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::PermissionDenied) {
         let state = if matches!(request, Request::Status) { published(pid) } else { None };
         return state.ok_or(Error::NotAllowed(pid));
     }
     let stream = stream.map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => Error::NoSuch(pid),
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => Error::NoSuch(pid),
+        ErrorKind::WouldBlock => Error::Silent(pid, ANSWER.as_secs()),
         _ => io(e),
     })?;
-    stream.set_read_timeout(Some(Duration::from_secs(20))).map_err(io)?;
+    stream.set_read_timeout(Some(ANSWER)).map_err(io)?;
     let text = serde_json::to_string(request).map_err(|e| Error::NoAnswer(pid, e.to_string()))?;
-    (&stream).write_all((text + "\n").as_bytes()).map_err(io)?;
+    let failed = |e: std::io::Error| match e.kind() {
+        ErrorKind::WouldBlock => Error::Silent(pid, ANSWER.as_secs()),
+        _ => Error::NoAnswer(pid, e.to_string()),
+    };
+    (&stream).write_all((text + "\n").as_bytes()).map_err(failed)?;
     let mut line = String::new();
-    BufReader::new(&stream).read_line(&mut line).map_err(|e| Error::NoAnswer(pid, e.to_string()))?;
+    BufReader::new(&stream).read_line(&mut line).map_err(failed)?;
     serde_json::from_str(&line).map_err(|e| Error::NoAnswer(pid, e.to_string()))
 }
 

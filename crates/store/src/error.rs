@@ -9,6 +9,9 @@ pub enum Error {
     /// The directory is not an integrated log, or one whose writing did not end: integrate again.
     #[error("{path}: not an integrated log ({why}); make one with `kpat integrate`")]
     NotALog { path: PathBuf, why: String },
+    /// The directory of an integrated log, but with something in it that is none of its own.
+    #[error("{path}: {} in it is no part of an integrated log", .what.display())]
+    Foreign { path: PathBuf, what: PathBuf },
     /// Written by a newer kpat.
     #[error("{path}: schema version {found}, this kpat reads up to {known}; use a newer kpat")]
     TooNew { path: PathBuf, found: u32, known: u32 },

@@ -10,6 +10,7 @@
 
 mod batch;
 mod budget;
+mod contents;
 mod encode;
 mod error;
 mod guard;
@@ -21,6 +22,7 @@ mod write;
 
 pub use batch::{Batch, Cell, Values};
 pub use budget::Budget;
+pub use contents::Contents;
 pub use error::{Error, Result};
 pub use manifest::{CrossingCounts, DeviceLog, Manifest, SourceFile, TableCount};
 pub use read::{BatchReader, NULL, TableFile};

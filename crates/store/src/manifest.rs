@@ -6,11 +6,12 @@ use crate::tables::SCHEMA_VERSION;
 use crate::write::new_file;
 use kpat_model::meta::{Meta, Summary};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-const FILE: &str = "manifest.json";
+pub(crate) const FILE: &str = "manifest.json";
 /// Memory that a manifest may take: so much, and so much for each of its bytes. A real one takes some 10 for each.
 const MOST_BYTES: u64 = 256 << 20;
 const MOST_BYTES_A_BYTE: u64 = 16;
@@ -43,7 +44,7 @@ pub struct Manifest {
 pub struct DeviceLog {
     /// Stem of the log's file name, made unique.
     pub name: String,
-    /// Folder of its integrated log, relative to the manifest.
+    /// Folder of its integrated log, beside the manifest; a name, and no way to another place.
     pub folder: String,
     /// File name of the kernel behaviour log.
     pub log: String,
@@ -183,7 +184,18 @@ impl Manifest {
         new_file(&path).and_then(|mut f| f.write_all(&text)).map_err(Error::io(&path, "write"))
     }
 
+    /// Errors: also where it names folders that are not its own.
     pub fn read(dir: &Path) -> Result<Manifest> {
+        let manifest = Manifest::read_of_any_age(dir)?;
+        if manifest.schema < SCHEMA_VERSION {
+            let path = dir.join(FILE);
+            return Err(Error::TooOld { path, found: manifest.schema, known: SCHEMA_VERSION });
+        }
+        Ok(manifest)
+    }
+
+    /// As [`Manifest::read`], also of what an older kpat wrote, whose tables may be others.
+    pub(crate) fn read_of_any_age(dir: &Path) -> Result<Manifest> {
         let path = dir.join(FILE);
         if !dir.is_dir() {
             let why = if dir.exists() { "not a directory" } else { "no such directory" };
@@ -208,10 +220,33 @@ impl Manifest {
         if manifest.schema > SCHEMA_VERSION {
             return Err(Error::TooNew { path, found: manifest.schema, known: SCHEMA_VERSION });
         }
-        if manifest.schema < SCHEMA_VERSION {
-            return Err(Error::TooOld { path, found: manifest.schema, known: SCHEMA_VERSION });
-        }
+        manifest.owns_its_folders(dir)?;
         Ok(manifest)
+    }
+
+    /// Devices' logs are in folders of this one, each in one of its own: a log that names another place would have it read, from wherever the
+    /// log came.
+    fn owns_its_folders(&self, dir: &Path) -> Result<()> {
+        let refused = |folder: &str, why: &str| {
+            let why = format!("its {FILE} names {folder:?} as a device's folder, which {why}");
+            Err(Error::NotALog { path: dir.to_owned(), why })
+        };
+        for (i, device) in self.devices.iter().enumerate() {
+            let folder = &device.folder;
+            if Path::new(folder).file_name() != Some(OsStr::new(folder)) {
+                return refused(folder, "is no name of a folder in it");
+            }
+            if self.devices[..i].iter().any(|d| d.folder == *folder) {
+                return refused(folder, "is another device's, too");
+            }
+            let there = |path: &Path| path.canonicalize().ok();
+            // What is missing is said where it is opened.
+            let leads = there(&dir.join(folder)).zip(there(dir).map(|d| d.join(folder)));
+            if leads.is_some_and(|(leads, own)| leads != own) {
+                return refused(folder, "is a link to another place");
+            }
+        }
+        Ok(())
     }
 }
 
@@ -237,6 +272,39 @@ mod tests {
             let found = log.join(&s.folder).join(&s.name).canonicalize().unwrap();
             assert_eq!(found, path.canonicalize().unwrap());
         }
+        fs::remove_dir_all(top).unwrap();
+    }
+
+    #[test]
+    fn devices_are_in_folders_of_the_log() {
+        let top = std::env::temp_dir().join(format!("kpat-owns-{}", std::process::id()));
+        let log = top.join("x.kpat");
+        for folder in ["x.kpat/a.kpat", "x.kpat/a.kpat/deep", "other.kpat"] {
+            fs::create_dir_all(top.join(folder)).unwrap();
+        }
+        std::os::unix::fs::symlink(&log, top.join("link.kpat")).unwrap();
+        std::os::unix::fs::symlink("../other.kpat", log.join("b.kpat")).unwrap();
+        let read = |folders: &[&str], schema, log: &Path| {
+            let device = |f: &&str| DeviceLog { folder: (*f).to_owned(), ..DeviceLog::default() };
+            let devices = folders.iter().map(device).collect();
+            let _ = fs::remove_file(log.join(FILE));
+            Manifest { schema, devices, ..Manifest::default() }.write(log).unwrap();
+            Manifest::read(log).map(|_| ()).map_err(|e| e.to_string())
+        };
+        let odd = ["...kpat", "a\\b", "Gerät 1.kpat"];
+        for own in [&["a.kpat", "gone.kpat"][..], &[], &odd] {
+            assert_eq!(read(own, SCHEMA_VERSION, &log), Ok(()));
+            assert_eq!(read(own, SCHEMA_VERSION, &top.join("link.kpat")), Ok(()));
+        }
+        let elsewhere = top.join("other.kpat").display().to_string();
+        for other in
+            ["", ".", "..", "../other.kpat", &elsewhere, "a.kpat/", "a.kpat/deep", "./a.kpat", "/", "b.kpat"]
+        {
+            let why = read(&["a.kpat", other], SCHEMA_VERSION, &log).unwrap_err();
+            assert!(why.contains(&format!("names {other:?} as a device's folder")), "{why}");
+            assert!(read(&[other], 4, &log).unwrap_err().contains("as a device's folder"));
+        }
+        assert!(read(&["a.kpat", "a.kpat"], SCHEMA_VERSION, &log).unwrap_err().contains("another device's"));
         fs::remove_dir_all(top).unwrap();
     }
 

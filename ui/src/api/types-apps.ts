@@ -23,6 +23,8 @@ export interface SocketLine {
   local: string;
   // null: not connected.
   peer: string | null;
+  // What became of a connection that was not made: refused, unreachable, timed out, closed, no port, no answer yet, or an error's name.
+  not_connected: string | null;
   from: Ns;
   to: Ns;
   written: number;

@@ -42,7 +42,7 @@ pub fn limits(l: &Limits) -> Value {
 }
 
 /// What [`socket`] has, in the order of `--tsv`.
-pub const FIELDS: [&str; 26] = [
+pub const FIELDS: [&str; 28] = [
     "socket_id",
     "proto",
     "version",
@@ -55,6 +55,8 @@ pub const FIELDS: [&str; 26] = [
     "user",
     "congestion",
     "error",
+    "opening.result",
+    "opening.took_ns",
     "local_addr",
     "local_port",
     "peer_addr",
@@ -101,6 +103,7 @@ pub fn socket(log: &Integrated, t: &Traffic) -> Value {
         "netns": s.netns, "cgroup": s.cgroup, "cgroup_path": owner.path, "unit": name(Name::Unit),
         "container": name(Name::Container), "pod": name(Name::Pod), "uid": s.uid, "user": owner.user, "congestion": s.congestion,
         "error": s.error.map(app::errno),
+        "opening": t.opening.map(|o| json!({"result": o.outcome.name(), "took_ns": o.took_ns})),
         "local_addr": s.local_addr, "local_port": s.local_port, "peer_addr": s.peer_addr, "peer_port": s.peer_port,
         "sent_bytes": s.sent_bytes, "received_bytes": s.received_bytes,
         "crossings": layers,

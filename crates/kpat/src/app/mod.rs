@@ -1,5 +1,6 @@
 //! `kpat app`: what applications asked of the network and what became of it, from a recording with `--profile app`.
 
+mod by;
 mod connections;
 mod export;
 pub mod json;
@@ -18,6 +19,7 @@ use crate::render::count;
 use crate::times::{self, Clock};
 use kpat_query::app::{self, Window};
 use kpat_query::filter::When;
+use kpat_store::tables::SocketRow;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -42,9 +44,12 @@ pub struct Args {
     /// All that is known of this socket (its number is what `ss -e` shows as sk:, in decimal)
     #[arg(long, short, value_name = "ID")]
     socket: Option<i64>,
-    /// Show at most so many sockets, those with the most bytes first, or writes; 0: all
+    /// Show at most so many sockets, those with the most bytes first, groups of --by, or writes; 0: all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     limit: usize,
+    /// Add sockets up by what they have in common: how many, what was not connected, bytes, and times in the median and at worst
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["socket", "series", "svg", "html", "format", "connections", "write", "slow_writes"])]
+    by: Option<by::By>,
     /// Over time: bytes at each crossing, TCP's state, what held it back and what happened; of --socket, else of all in sum
     #[arg(long, conflicts_with = "format")]
     series: bool,
@@ -105,7 +110,37 @@ fn window(log: &Integrated, args: &Args, bins: usize) -> anyhow::Result<Window> 
     if (args.from.or(args.until)).is_some() && !args.series && args.svg.is_none() && args.html.is_none() {
         return Err(usage("--from and --until choose a time of --series, --svg or --html"));
     }
-    Ok(Window { socket: args.socket, from_ns, to_ns, bins })
+    let window = Window { socket: args.socket, from_ns, to_ns, bins };
+    if window.from_ns.or(window.to_ns).is_some() {
+        overlaps(log, &window)?;
+    }
+    Ok(window)
+}
+
+/// Refuses a time in which the log, or the socket, has nothing: it would be an empty row.
+fn overlaps(log: &Integrated, window: &Window) -> anyhow::Result<()> {
+    let since = |ns: i64| crate::render::duration(ns.saturating_sub(log.start_ns()));
+    let (who, first, last) = match window.socket {
+        None => ("the log".to_owned(), log.start_ns(), log.end_ns()),
+        Some(id) => {
+            let sockets = log.table::<SocketRow>()?.all::<SocketRow>()?;
+            let Some(s) = sockets.into_iter().find(|s| s.socket_id == id) else { return Ok(()) };
+            (format!("socket {id}"), s.first_ns, s.last_ns)
+        }
+    };
+    match (window.from_ns, window.to_ns) {
+        (Some(from), _) if from > last => Err(usage(format!(
+            "--from {} is behind the end of {who} ({} after the log's start)",
+            since(from),
+            since(last)
+        ))),
+        (_, Some(until)) if until <= first => Err(usage(format!(
+            "--until {} is before the beginning of {who} ({} after the log's start)",
+            since(until),
+            since(first)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The log may also stand behind the expression.
@@ -156,6 +191,9 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
     if args.slow_writes {
         return writes::slow(&log, args.socket, &expression, args.limit, &args.listing, out);
     }
+    if let Some(by) = args.by {
+        return by::run(&log, by, args.limit, &args.listing, out);
+    }
     let only: Vec<i64> = args.socket.into_iter().collect();
     if args.format.is_some() {
         return table::run(&log, &only, args.output.as_deref(), out);
@@ -200,17 +238,20 @@ pub fn run(args: &Args, out: &Output) -> anyhow::Result<ExitCode> {
         }
         _ => text::list(&all, &args.listing, out)?,
     }
-    let lost = app::lost(&log)?;
-    if lost > 0 {
-        out.say(&format!(
-            "{} events are missing in this log; sums are too small by what they held",
-            count(lost)
-        ));
-    }
+    say_lost(&log, out)?;
     if all.len() < total {
         out.say(&format!("{} of {total} sockets shown; --limit 0 shows all", all.len()));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn say_lost(log: &Integrated, out: &Output) -> anyhow::Result<()> {
+    let lost = app::lost(log)?;
+    if lost > 0 {
+        let words = "events are missing in this log; sums are too small by what they held";
+        out.say(&format!("{} {words}", count(lost)));
+    }
+    Ok(())
 }
 
 /// Why there is nothing to show.

@@ -5,7 +5,9 @@ use crate::open::Integrated;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
 use kpat_model::Crossing;
-use kpat_query::app::{Held, Limits, Questions, Spread, Traffic, ended_in_words, had_no_port, protocol};
+use kpat_query::app::{
+    Held, Limits, Opening, Outcome, Questions, Spread, Traffic, ended_in_words, had_no_port, protocol,
+};
 use kpat_query::owners::Name;
 
 fn ends(t: &Traffic) -> String {
@@ -25,6 +27,7 @@ pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<
         Column::left("process", 1, 8),
         Column::left("", 0, 0),
         Column::left("ends", 0, 20),
+        Column::left("not connected", 0, 0),
         Column::right("sent", 0),
         Column::right("writes", 2),
         Column::right("mean", 4),
@@ -49,6 +52,7 @@ pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<
             plain(t.user().unwrap_or_default()),
             (protocol(t.socket.proto), Style::Faint),
             plain(ends(t)),
+            (t.opening.as_ref().and_then(unopened).unwrap_or_default(), Style::Warn),
             (size(t.socket.sent_bytes), Style::Strong),
             plain(number(send.events)),
             plain(mean(&send.size_bytes)),
@@ -64,6 +68,23 @@ pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<
     let hidden = listing.print(table, out)?;
     crate::packets::hint_hidden(out, &hidden);
     Ok(())
+}
+
+/// What became of a connection that was not made, and after which time.
+pub fn unopened(o: &Opening) -> Option<String> {
+    Some(format!("{}, {}", o.outcome.short()?, duration(o.took_ns)))
+}
+
+/// What became of its connect().
+fn opening(o: &Opening) -> String {
+    let why = match o.outcome {
+        Outcome::Closed => {
+            ": by its process, which waited no longer, or was told of an ICMP message (one that comes within connect() ends nothing by itself)"
+        }
+        _ => "",
+    };
+    let what = o.outcome.short().unwrap_or_else(|| o.outcome.name().to_owned());
+    format!("{what} after {}{why}", duration(o.took_ns))
 }
 
 pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()> {
@@ -105,6 +126,9 @@ pub fn detail(log: &Integrated, t: &Traffic, out: &Output) -> anyhow::Result<()>
         facts.add("congestion", c);
     }
     facts.add("seen for", duration(s.last_ns - s.first_ns));
+    if let Some(o) = &t.opening {
+        facts.add("opening", opening(o));
+    }
     if let Some(words) = ended_in_words(s.error, t.limits.as_ref().map(|l| &l.ending)) {
         facts.add("ended by", words);
     } else if had_no_port(s) {

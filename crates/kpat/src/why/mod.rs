@@ -1,5 +1,6 @@
 //! `kpat why`: why a connection is slow, on one screen.
 
+mod drops;
 mod json;
 mod text;
 

@@ -1,14 +1,14 @@
 //! Why a connection is slow, as a screen of text.
 
+use super::drops;
 use crate::listing::Listing;
 use crate::open::OfDevice;
 use crate::output::Output;
 use crate::render::{Column, Line, Pairs, Style, Table, bytes, count, duration, plural, seconds};
-use kpat_model::explained::drop_reason;
 use kpat_query::app;
 use kpat_query::why::{
-    Beside, ByStage, Drops, End, Meanwhile, Opener, PathQueue, Stage, Sum, TooLarge, Trouble, Until, Waited,
-    Why, slept_for,
+    Beside, ByStage, End, Meanwhile, Opener, PathQueue, Stage, Sum, TooLarge, Trouble, Until, Waited, Why,
+    slept_for,
 };
 use kpat_store::tables::{DeviceRow, SocketRow};
 
@@ -107,12 +107,7 @@ pub fn show(
     if let Some(p) = on_path {
         notes.add("on the path", in_queue(p));
     }
-    for (n, d) in w.drops.iter().take(MOST_DROPS).enumerate() {
-        notes.add(if n == 0 { "dropped" } else { "" }, dropped(logs, d));
-        if let Some(e) = drop_reason(&d.reason, &d.place) {
-            notes.line("", Line::of(e.does, Style::Faint));
-        }
-    }
+    drops::add(logs, &w.drops, &mut notes);
     if w.is_unheard() {
         let text = "the listener's ss -lnt: with more in Recv-Q than in Send-Q its program accepts too slowly, and it drops SYNs without naming a reason; TcpExtListenOverflows, TcpExtListenDrops";
         notes.line("look at", Line::of(text, Style::Faint));
@@ -306,7 +301,7 @@ fn device(d: Option<&DeviceRow>) -> String {
 }
 
 /// Where something was dropped.
-fn on(at: Option<&DeviceRow>) -> String {
+pub(super) fn on(at: Option<&DeviceRow>) -> String {
     at.map(|d| format!(", on {}", device(Some(d)))).unwrap_or_default()
 }
 
@@ -367,27 +362,6 @@ fn meanwhile(logs: &[OfDevice], w: &Why, m: &Meanwhile) -> String {
         far.unwrap_or_else(|| "an unknown end".to_owned()),
         s.socket_id
     )
-}
-
-/// Kinds of drops that are named.
-const MOST_DROPS: usize = 3;
-
-/// What became of segments after the handshake.
-fn dropped(logs: &[OfDevice], d: &Drops) -> String {
-    let mut text = format!("its packets, {}", plural(d.drops, "time"));
-    if !d.reason.is_empty() {
-        text += &format!(": {}", d.reason);
-    }
-    if !d.place.is_empty() {
-        text += &format!(" at {}", d.place);
-    }
-    text += &on(d.device.as_ref());
-    if d.no_room() {
-        text += ", the listener's accept queue was full";
-    }
-    let device = logs[d.host].name.as_str();
-    text += &format!("; first packet {}", d.packet);
-    if device.is_empty() { text } else { format!("{text} of {device}") }
 }
 
 fn no_writes(w: &Why) -> String {

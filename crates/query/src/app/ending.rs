@@ -58,13 +58,15 @@ pub const NO_PORT: &str = "EADDRNOTAVAIL: no port of its own was free for it, so
 /// Was no port free for it? connect() has the socket in SYN_SENT when it looks for one, and closes it again if there is none (`tcp_v4_connect()`
 /// of net/ipv4/tcp_ipv4.c); any other that connects has a port with its SYN.
 pub fn had_no_port(s: &SocketRow) -> bool {
-    let took_ns = s.last_ns - s.first_ns;
+    let took_ns = s.last_ns.saturating_sub(s.first_ns);
+    let no_port = s.local_port == 0 && s.error.is_none();
+    no_port && was_never_seen_to_send(s) && (1..LOOKS_NS).contains(&took_ns)
+}
+
+/// A socket of TCP that a process connects, or has connected, and of which no segment is in the log.
+pub(super) fn was_never_seen_to_send(s: &SocketRow) -> bool {
     let connects = s.proto == TCP && s.pid.is_some() && s.peer_port != 0 && s.mptcp_socket.is_none();
-    connects
-        && s.local_port == 0
-        && s.sent_seq.is_none()
-        && s.error.is_none()
-        && (1..LOOKS_NS).contains(&took_ns)
+    connects && s.sent_seq.is_none()
 }
 
 impl Ending {

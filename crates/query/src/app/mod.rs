@@ -11,10 +11,12 @@ mod follow;
 mod limits;
 mod nagle;
 mod names;
+mod opening;
 mod order;
 mod questions;
 mod series;
 mod spread;
+mod sums;
 pub mod trace;
 mod ways;
 
@@ -27,12 +29,15 @@ use kpat_model::Crossing;
 use kpat_store::tables::*;
 pub use limits::{Held, Limits};
 pub use names::{INTERRUPTED, died_idle, ended_in_words, ends, errno, protocol};
+use opening::Opens;
+pub use opening::{OUTCOMES, Opening, Outcome};
 use order::Only;
 pub use order::{Moment, in_order};
 pub use questions::Questions;
 pub use series::{Crossed, Gap, MOST_BINS, Mark, Metric, Series, Tcp, Track, Window, series};
 pub use spread::Spread;
 use std::collections::BTreeMap;
+pub use sums::{By, Sums, Worst, sums};
 use ways::Ways;
 pub use ways::{Leg, Wait};
 
@@ -113,6 +118,8 @@ pub struct Traffic {
     pub layers: BTreeMap<Crossing, Box<Layer>>,
     pub waits: Vec<Wait>,
     pub limits: Option<Limits>,
+    /// What became of its connect(); `None`: it made none while it was recorded, or that is not known.
+    pub opening: Option<Opening>,
     pub questions: Option<Questions>,
     /// Writes that shared a packet, packets that shared a write: pairs of both.
     pub writes_in_packets: u64,
@@ -157,6 +164,7 @@ struct Open {
     layers: BTreeMap<Crossing, Box<Layer>>,
     ways: Ways,
     limits: Limits,
+    opens: Opens,
     questions: Questions,
     states: bool,
 }
@@ -189,6 +197,7 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
                 let spans = follow.crossing(what, e);
                 if asked.has(e.socket_id) {
                     let o = open.entry(e.socket_id).or_default();
+                    o.opens.crossing(e.at_ns);
                     spans.iter().for_each(|s| o.limits.span(s));
                     if !given_on(e) {
                         o.layers.entry(what).or_default().add(e);
@@ -205,6 +214,7 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
                     let o = open.entry(s.socket_id).or_default();
                     spans.iter().for_each(|s| o.limits.span(s));
                     o.limits.state(s);
+                    o.opens.state(s.at_ns, s.state.into());
                     o.states = true;
                 }
             }
@@ -217,6 +227,7 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
             o.limits.span(&span);
         }
     });
+    let complete = store.table::<TcpStateRow>()?.rows() > 0 && lost(store)? == 0;
     let one = |socket: SocketRow| {
         let o = open.remove(&socket.socket_id).unwrap_or_default();
         let process_of =
@@ -226,11 +237,22 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
             let process = process_of(&l);
             (l, process)
         });
-        let Open { layers, ways, limits, questions, states } = *o;
+        let Open { layers, ways, limits, opens, questions, states } = *o;
         let (waits, writes_in_packets) = ways.finish();
         let limits = states.then_some(limits);
+        let opening = opens.finish(&socket, complete);
         let questions = questions.finish(&socket);
-        Ok(Traffic { socket, process, listener, layers, waits, limits, questions, writes_in_packets })
+        Ok(Traffic {
+            socket,
+            process,
+            listener,
+            layers,
+            waits,
+            limits,
+            opening,
+            questions,
+            writes_in_packets,
+        })
     };
     sockets.into_iter().filter(|s| asked.has(s.socket_id)).map(one).collect()
 }
@@ -266,6 +288,7 @@ mod tests {
                 layers: [(Crossing::Recv, Box::new(layer))].into(),
                 waits: Vec::new(),
                 limits: None,
+                opening: None,
                 questions: None,
                 writes_in_packets: 0,
             };

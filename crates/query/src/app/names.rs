@@ -90,7 +90,7 @@ pub fn ended_in_words(error: Option<i32>, ending: Option<&Ending>) -> Option<Str
     }
 }
 
-fn end(addr: Option<&String>, port: i32) -> String {
+pub(super) fn end(addr: Option<&String>, port: i32) -> String {
     let addr = addr.map_or("*", String::as_str);
     let shown =
         if addr.contains(':') && !addr.starts_with("h:") { format!("[{addr}]") } else { addr.to_owned() };

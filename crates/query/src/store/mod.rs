@@ -191,7 +191,7 @@ impl Store {
     }
 
     /// The last moment of the recording, boot clock: when it ended, where the log says so in earnest, else its last record.
-    pub(crate) fn end_ns(&self) -> i64 {
+    pub fn end_ns(&self) -> i64 {
         const LONGEST_NS: i64 = 7 * 86_400_000_000_000;
         let last = self.manifest.last_ns;
         let ended = self.manifest.summary.as_ref().map(|s| s.at.boot.0);

@@ -23,6 +23,8 @@ answers! {
         local: String,
         /// null: not connected.
         peer: Option<String>,
+        /// What became of a connection that was not made: refused, unreachable, timed out, closed, no port, no answer yet, or an error's name.
+        not_connected: Option<String>,
         from: Ns,
         to: Ns,
         written: i64,

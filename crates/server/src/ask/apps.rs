@@ -49,6 +49,7 @@ fn line(ask: &Ask<'_>, t: &Traffic) -> SocketLine {
         protocol: app::protocol(t.socket.proto),
         local,
         peer,
+        not_connected: t.opening.and_then(|o| o.outcome.short()),
         from: since(ask, t.socket.first_ns),
         to: since(ask, t.socket.last_ns),
         written: t.socket.sent_bytes,

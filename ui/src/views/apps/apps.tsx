@@ -7,7 +7,7 @@ import { log } from "../../api/log.ts";
 import { useQuestion } from "../../api/question.ts";
 import type { Apps, SocketDetail, SocketLine, SocketSeries, SocketWhy } from "../../api/types.ts";
 import { at, go } from "../../base/place.ts";
-import { count, many, moment, seen, share, shortSpan, size } from "../../base/units.ts";
+import { count, many, moment, seen, shortSpan, size } from "../../base/units.ts";
 import { Span, Warning } from "../../widgets/marks.tsx";
 import { Split } from "../../widgets/split.tsx";
 import { Answer, Empty } from "../../widgets/states.tsx";
@@ -15,7 +15,7 @@ import { Table, type Column, type Sorting } from "../../widgets/table.tsx";
 import { Tabs } from "../../widgets/tabs.tsx";
 import type { View } from "../view.ts";
 import { AtEachLayer } from "./layers.tsx";
-import { arranged, edge, happened, heldAt, user } from "./model.ts";
+import { arranged, edge, happened, heldAt, heldFor, user } from "./model.ts";
 import { Plot } from "./plot.tsx";
 import { WhySlow } from "./why.tsx";
 import { Writes } from "./writes.tsx";
@@ -48,7 +48,7 @@ const COLUMNS: Column<SocketLine>[] = [
   { key: "frames", title: "Frames", words: "That these packets become", width: 70, align: "right", sortable: true, from: 1320, draw: (s) => number(s.frames) },
   { key: "retransmitted", title: "Again", words: "Frames sent again", width: 66, align: "right", sortable: true, draw: (s) => (s.retransmitted ? <b class="again">{count(s.retransmitted)}</b> : <span class="zero">0</span>) },
   { key: "round_trip", title: "Round trip", words: "Mean of the smoothed round trip", width: 92, align: "right", sortable: true, from: 980, draw: (s) => <Span ns={s.round_trip} /> },
-  { key: "held", title: "Held back by", words: "What held it back longest, and for which share of the time", width: 176, sortable: true, draw: (s) => (s.held ? `${s.held[0]} ${share(s.held[1])}` : ""), hint: (s) => (s.held ? `${s.held[0]} ${share(s.held[1])}` : undefined) },
+  { key: "held", title: "Held back by", words: "What held it back longest, and for which share of the time; or what became of a connection that was not made", width: 176, sortable: true, draw: (s) => (s.not_connected === null ? heldFor(s) : <b class="again">{`not connected: ${seen(s.not_connected)}`}</b>), hint: (s) => heldFor(s) || undefined },
 ];
 
 function List({ data }: { data: Apps }): JSX.Element {

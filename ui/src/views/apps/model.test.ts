@@ -4,7 +4,7 @@ import type { CrossingSeries, SocketLine, SocketSeries, TrackSeries } from "../.
 import { arranged, binAt, edge, happened, heldAt, lanes, up, wordsAt } from "./model.ts";
 
 const line = (id: string, written: number, more: Partial<SocketLine> = {}): SocketLine => ({
-  id, process: "a", listener: null, pid: 1, tgid: 1, protocol: "TCP", local: "10.0.0.1:1", peer: null, from: 0, to: 10, written, writes: 1, read: 0, reads: 0, packets: 0, frames: 0, retransmitted: 0, failed: 0, round_trip: null, held: null, ...more,
+  id, process: "a", listener: null, pid: 1, tgid: 1, protocol: "TCP", local: "10.0.0.1:1", peer: null, not_connected: null, from: 0, to: 10, written, writes: 1, read: 0, reads: 0, packets: 0, frames: 0, retransmitted: 0, failed: 0, round_trip: null, held: null, ...more,
 });
 
 test("sockets by any column, unknown last, found by end or process", () => {

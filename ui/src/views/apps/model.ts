@@ -3,7 +3,7 @@
 
 import type { CrossingSeries, SocketLine, SocketSeries, TrackSeries } from "../../api/types.ts";
 import { largest } from "../../base/scale.ts";
-import { count, shortSpan, size } from "../../base/units.ts";
+import { count, share, shortSpan, size } from "../../base/units.ts";
 import type { Sorting } from "../../widgets/table.tsx";
 
 /** Whose a socket is, in words. */
@@ -11,14 +11,19 @@ export function user(s: SocketLine): string {
   return s.process ?? (s.listener === null ? "process not known" : `(${s.listener} listens)`);
 }
 
+/** What held it back longest, in words. */
+export function heldFor(s: SocketLine): string {
+  return s.held ? `${s.held[0]} ${share(s.held[1])}` : "";
+}
+
 /** Sockets whose process or ends hold `search`, in order; what is not known comes last either way. */
 export function arranged(sockets: SocketLine[], search: string, sort: Sorting): SocketLine[] {
   const wanted = search.trim().toLowerCase();
-  const text = (s: SocketLine) => `${s.process ?? s.listener ?? ""} ${s.protocol} ${s.local} ${s.peer ?? ""} ${s.id}`.toLowerCase();
+  const text = (s: SocketLine) => `${s.process ?? s.listener ?? ""} ${s.protocol} ${s.local} ${s.peer ?? ""} ${s.not_connected ?? ""} ${s.id}`.toLowerCase();
   const found = sockets.filter((s) => !wanted || text(s).includes(wanted));
   const key = (s: SocketLine): number | string | null => {
     if (sort.key === "duration") return s.to - s.from;
-    if (sort.key === "held") return s.held && `${s.held[0]} ${s.held[1].toFixed(6)}`;
+    if (sort.key === "held") return s.not_connected === null ? s.held && `${s.held[0]} ${s.held[1].toFixed(6)}` : `not connected: ${s.not_connected}`;
     if (sort.key === "id") return Number(s.id);
     return s[sort.key as Exclude<keyof SocketLine, "held">];
   };
