@@ -69,7 +69,7 @@ mod tests {
         // Through a bridge whole, cut for its port.
         check(&[sighting(1, 10, true, 4, false), segment(20)], &[true, false]);
         // Nothing else is known to have left, or not for long after.
-        check(&[queued(10)], &[false]);
+        check(&[queued(10)], &[]);
         check(&[queued(10), segment(20 + SEC)], &[false, false]);
         check(&[segment(5), queued(10)], &[false, false]);
         // The card cut it; another datagram of the same length went by itself.
