@@ -224,6 +224,6 @@ mod tests {
         let mut members = [p.page - begins, p.offset - begins, p.len - begins];
         members.sort_unstable();
         assert_eq!(members, [0, 8, 12], "an address and two numbers");
-        assert!(p.page % 8 == 0 && p.count < begins, "{p:?}");
+        assert!(p.page.is_multiple_of(8) && p.count < begins, "{p:?}");
     }
 }
