@@ -1,5 +1,6 @@
-// Sends numbered datagrams: numbers ADDRESS PORT FIRST COUNT BYTES GAP_US [alike] [sized] [moved]. The number is the payload's first 8 digits, and the source
-// port is 20000 more, unless they are to be alike. Sized: each is one byte longer than the one before. Moved: another process moves the sender from one of
+// Sends numbered datagrams: numbers ADDRESS PORT FIRST COUNT BYTES GAP_US [alike] [sized] [cut] [moved]. The number is the payload's first 8 digits, and the source
+// port is 20000 more, unless they are to be alike. Sized: each is one byte longer than the one before. Cut: 12 in one call, from the first one's port, which
+// the kernel or the card cuts apart (UDP_SEGMENT). Moved: another process moves the sender from one of
 // the first two processors to the other, all the time. Receives: numbers - PORT SECONDS prints the numbers that came until none came for so long. Moved like
 // that, but with a system call in place of each datagram: numbers getppid COUNT.
 #define _GNU_SOURCE
@@ -13,6 +14,11 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#define AT_ONCE 12
 
 static char text[65536];
 
@@ -82,6 +88,7 @@ int main(int argc, char **argv)
 		return receive(atoi(argv[2]), atoi(argv[3]));
 	char **how = argv + (argc > 7 ? 7 : argc);
 	int six = !!strchr(argv[1], ':'), family = six ? AF_INET6 : AF_INET, sent = 0, alike = is(how, "alike"), sized = is(how, "sized"), s = -1, length = atoi(argv[5]);
+	int together = is(how, "cut") ? AT_ONCE : 1;
 	struct sockaddr_in6 to6 = { .sin6_family = AF_INET6, .sin6_port = htons(atoi(argv[2])) }, own6 = { .sin6_family = AF_INET6 };
 	struct sockaddr_in to4 = { .sin_family = AF_INET, .sin_port = htons(atoi(argv[2])) }, own4 = { .sin_family = AF_INET };
 
@@ -89,7 +96,7 @@ int main(int argc, char **argv)
 	memset(text, 'x', sizeof(text));
 	if (is(how, "moved"))
 		have_moved(100);
-	for (int n = atoi(argv[3]), end = n + atoi(argv[4]); n < end; n++) {
+	for (int n = atoi(argv[3]), end = n + atoi(argv[4]); n < end; n += together) {
 		char digits[16];
 
 		if (s < 0 || !alike) {
@@ -103,10 +110,14 @@ int main(int argc, char **argv)
 			if (bind(s, six ? (struct sockaddr *)&own6 : (struct sockaddr *)&own4, six ? sizeof(own6) : sizeof(own4)))
 				return 1;
 		}
-		snprintf(digits, sizeof(digits), "%08d", n);
-		memcpy(text, digits, 8);
-		if (sendto(s, text, length, 0, six ? (struct sockaddr *)&to6 : (struct sockaddr *)&to4, six ? sizeof(to6) : sizeof(to4)) == length)
-			sent++;
+		for (int k = 0; k < together; k++) {
+			snprintf(digits, sizeof(digits), "%08d", n + k);
+			memcpy(text + k * length, digits, 8);
+		}
+		if (together > 1 && setsockopt(s, IPPROTO_UDP, UDP_SEGMENT, &length, sizeof(length)))
+			return 1;
+		if (sendto(s, text, together * length, 0, six ? (struct sockaddr *)&to6 : (struct sockaddr *)&to4, six ? sizeof(to6) : sizeof(to4)) == together * length)
+			sent += together;
 		length += sized;
 		if (atoi(argv[6]))
 			usleep(atoi(argv[6]));

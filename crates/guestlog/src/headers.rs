@@ -36,9 +36,11 @@ pub fn link_valid(p: &Packet, link_type: u16) -> bool {
         && (mac + 14..=mac + 64).contains(&nh)
 }
 
-/// The bytes that were copied, from an offset on, as far as the packet's own are there: where pages have the others, another's follow.
+/// The bytes that were copied, from an offset on, as far as the packet's own are there: behind those of the header area may be some of the first page, then
+/// another's follow.
 pub fn bytes_from(p: &Packet, offset: u16) -> &[u8] {
     let own = p.data.wrapping_sub(p.head).wrapping_add(p.len.wrapping_sub(p.data_len).into());
+    let own = own.saturating_add(p.paged.into());
     let to = own.saturating_sub(p.start.into()).min(p.header.len() as u64) as usize;
     let from = usize::from(offset).checked_sub(p.start.into());
     from.and_then(|f| p.header.get(f..to)).unwrap_or(&[])
@@ -78,4 +80,47 @@ pub fn signature(p: &Packet) -> u64 {
     }
     let at = u32::from(nh);
     (word(p, at + 4) ^ word(p, at + 16).wrapping_mul(131) ^ u64::from(p.mac)) | 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of IPv6 of which a driver left all but the link header in a page, from the entry of the first function to what its protocol pulled out of it.
+    fn received(linear: u32, paged: u16) -> Packet {
+        let header: Vec<u8> = (0..112).map(|n| n + 1).collect();
+        let (head, mac) = (0xffff_8880_0000_1000, 64);
+        Packet {
+            head,
+            data: head + u64::from(mac) + 14,
+            len: 1_300,
+            data_len: 1_300 + 14 - linear,
+            protocol: 0xdd86,
+            transport: UNSET,
+            network: 0,
+            mac,
+            start: mac,
+            paged,
+            header,
+            ..Packet::default()
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_page_follow_those_of_the_header_area() {
+        let before = received(14, 0);
+        assert_eq!(bytes_from(&before, 64).len(), 14, "as far as they are the packet's own");
+        assert_eq!((bytes_from(&before, 78).len(), word(&before, 78 + 40)), (0, 0));
+        let with = received(14, 98);
+        assert_eq!((bytes_from(&with, 64).len(), bytes_from(&with, 78).len()), (112, 98));
+        assert_eq!(word(&with, 78 + 40) as u8, 55, "the header behind the network's");
+        assert_eq!((ethertype(&with), length_from(&with, 64)), (0x86dd, 1_314));
+        // What is pulled out later changes nothing that is known.
+        let pulled = Packet { network: 78, data_len: 1_300 - 40, ..received(54, 58) };
+        assert_eq!((signature(&with), bytes_from(&with, 78)), (signature(&pulled), bytes_from(&pulled, 78)));
+        assert_ne!(signature(&with), signature(&before));
+        // Whatever a guest says.
+        let wild = Packet { data: 0, data_len: u32::MAX, paged: u16::MAX, ..received(14, 0) };
+        assert!(bytes_from(&wild, 64).len() <= 112);
+    }
 }

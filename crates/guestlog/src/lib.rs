@@ -7,6 +7,7 @@
 
 pub mod clock;
 mod error;
+mod filter;
 mod headers;
 mod recording;
 pub mod track;

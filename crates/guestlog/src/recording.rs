@@ -2,7 +2,8 @@
 
 use crate::clock::{Axis, Bounds, Rate, Reader, Reading};
 use crate::error::{Error, Result};
-use crate::track::{Drops, Filter, Tracked, Tracker};
+use crate::filter::Filter;
+use crate::track::{Drops, Tracked, Tracker};
 use crate::types;
 use crate::world::World;
 use kpat_guest::mailbox::skb::{AtReturn, Function, How, PacketHit, PacketMoment};
@@ -60,6 +61,8 @@ const DROPS: [(&str, Register, Register, Drops); 3] = [
 /// A fragment's or segment's end where the packet that it was joined to is dropped. Up to 6.2 it calls `kfree_skb_reason` for each.
 const CHAIN: &str = "kfree_skb_list_reason";
 
+/// Losses that are counted in the guest.
+const COUNTED: [LossCause; 3] = [LossCause::RingFull, LossCause::ProbeMissed, LossCause::ListCut];
 /// How long a chunk stays open, and how often what is not a hit is looked at.
 const CHUNK_AGE: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(100);
@@ -141,8 +144,8 @@ pub struct Recording<'h> {
     handles: Vec<Handle>,
     state: Rc<RefCell<State>>,
     left_out: usize,
-    /// Ring full, no place for a return: counted before.
-    counted: [u64; 2],
+    /// Ring full, no place for a return, lists that were cut: counted before.
+    counted: [u64; COUNTED.len()],
     /// Modules that went, with the last record before that; and how far the log was when all others were there.
     unloaded: Vec<(String, BootNs)>,
     loaded_at: BootNs,
@@ -214,7 +217,7 @@ impl Recording<'static> {
         options.selection.check()?;
         let filter = Filter::new(&options.filter)?;
         let symbols = guest.symbols()?;
-        let (shape, bits) = types::shape(symbols)?;
+        let (shape, bits) = types::shape(&guest, symbols)?;
         let btfs = types::all(&guest)?;
         let functions = types::functions(symbols);
         let found = choose::candidates(&btfs);
@@ -276,7 +279,7 @@ impl Recording<'static> {
             handles,
             state: shared,
             left_out: left_out.len(),
-            counted: [0; 2],
+            counted: [0; COUNTED.len()],
             unloaded: Vec::new(),
             loaded_at: BootNs(0),
             closed: Instant::now(),
@@ -327,9 +330,10 @@ impl Recording<'_> {
     fn look(&mut self) {
         let state = &mut *self.state.borrow_mut();
         let counts = self.handles.iter().map(|h| self.probes.counts(*h));
-        let sums = counts.fold([0, 0], |[lost, missed], c| [lost + c.lost, missed + c.no_return]);
+        let sums = counts
+            .fold([0; 3], |[lost, missed, cut], c| [lost + c.lost, missed + c.no_return, cut + c.missed]);
         let to = state.tracker.last();
-        for (n, cause) in [LossCause::RingFull, LossCause::ProbeMissed].into_iter().enumerate() {
+        for (n, cause) in COUNTED.into_iter().enumerate() {
             let count = sums[n].wrapping_sub(self.counted[n]);
             if count > 0 {
                 state.log.put(
@@ -410,9 +414,9 @@ impl Recording<'_> {
             Some(meta::Symbol { addr: *at, text: format!("{}+{offset:#x}", symbol.name) })
         });
         state.log.json(&Json::Symbols(named.collect()));
-        let counted = [(LossCause::RingFull, self.counted[0]), (LossCause::ProbeMissed, self.counted[1])];
-        let totals: Vec<LossTotal> = counted
+        let totals: Vec<LossTotal> = COUNTED
             .into_iter()
+            .zip(self.counted)
             .chain(losses)
             .chain([(LossCause::ModuleUnloaded, self.unloaded.len() as u64)])
             .filter(|(_, n)| *n > 0)

@@ -4,6 +4,7 @@
 //!
 //! Nothing is read from the guest here but devices ([`crate::world`]): a buffer may be another packet's by now.
 
+use crate::filter::Filter;
 use crate::headers::{
     UNSET, bytes_from, context, ethertype, length_from, link_valid, network, signature, word,
 };
@@ -16,7 +17,6 @@ use kpat_model::{
     Member,
 };
 use kpat_model::{PacketId, Place, Process, Record, Timed};
-use kpat_probe::filter::pcap;
 use kpat_probe::roles::role;
 use kpat_probe::{sink, wire};
 use std::collections::HashMap;
@@ -48,30 +48,6 @@ pub enum Drops {
     Chain,
 }
 
-/// Which packets are wanted: by the link header and by the network header.
-pub struct Filter {
-    link: Vec<pcap::Instruction>,
-    network: Option<Vec<pcap::Instruction>>,
-}
-
-impl Filter {
-    /// `None`: the text is empty.
-    pub fn new(text: &str) -> Result<Option<Filter>, kpat_probe::filter::Error> {
-        // Its own errors are the ones of a recording on this host.
-        if kpat_probe::filter::compile(text)?.is_none() {
-            return Ok(None);
-        }
-        let wrong = |why| kpat_probe::filter::Error::Syntax { text: text.to_owned(), why };
-        let link = pcap::compile(text, pcap::ETHERNET).map_err(wrong)?;
-        Ok(Some(Filter { link, network: pcap::compile(text, pcap::RAW_IP).ok() }))
-    }
-
-    fn matches(&self, link: bool, bytes: &[u8], whole: u32) -> bool {
-        let program = if link { Some(&self.link) } else { self.network.as_ref() };
-        program.is_some_and(|p| pcap::matches_start(p, bytes, whole as usize))
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Known {
     id: u64,
@@ -88,8 +64,10 @@ struct Open {
     pid: u32,
     ctx: Context,
     ends: bool,
-    /// A list's first packet is the call's own.
+    /// The first packet of a list, or the first wanted one of a chain, is the call's own.
     list: bool,
+    /// Others of a chain are in the call, too.
+    chain: bool,
     /// Where the packet's number is waited for: its buffer, else 0.
     head: u64,
 }
@@ -188,7 +166,9 @@ impl Tracker {
             return self.dropped(hit, ctx, id, (hit.value, hit.location), here);
         }
         let list = is(role::LIST);
-        let later = list || head != 0 || is(role::RETURN | role::ALLOC | role::FLOW);
+        // A driver is given packets one by one that a queue gave up together, or that one was cut into.
+        let chain = is(role::LINK) && packet.is_some_and(|p| p.next != 0);
+        let later = list || chain || head != 0 || is(role::RETURN | role::ALLOC | role::FLOW);
         if id == 0 && !later {
             return;
         }
@@ -216,8 +196,8 @@ impl Tracker {
             self.waiting.clear();
         }
         let skb = packet.map_or(0, |p| p.skb);
-        let open =
-            Open { probe: hit.probe, at: here.at, packet: id, skb, pid: hit.pid, ctx, ends, list, head };
+        let (probe, pid) = (hit.probe, hit.pid);
+        let open = Open { probe, at: here.at, packet: id, skb, pid, ctx, ends, list, chain: false, head };
         self.open.insert(number, open);
     }
 
@@ -250,16 +230,21 @@ impl Tracker {
                 here.lineage(LineageKind::GroMerge, merged.id, id);
             }
         } else if is(role::LINK) {
-            let link = self.link_signature(p);
-            if let Some(k) = self.packets.get_mut(&p.head)
-                && link != 0
-                && link != k.link
-            {
-                k.link = link;
-                self.footprint(p, id, here);
-            }
+            self.has_link(p, id, here);
         }
         false
+    }
+
+    /// Its link header is complete.
+    fn has_link(&mut self, p: &Packet, id: u64, here: &mut Here) {
+        let link = self.link_signature(p);
+        if let Some(k) = self.packets.get_mut(&p.head)
+            && link != 0
+            && link != k.link
+        {
+            k.link = link;
+            self.footprint(p, id, here);
+        }
     }
 
     fn back(&mut self, f: Tracked, hit: &PacketHit, entry: u64, here: &mut Here) {
@@ -275,7 +260,7 @@ impl Tracker {
             return;
         }
         let returned = f.roles & role::RETURN != 0;
-        let flags = if open.list { Call::LIST } else { 0 }
+        let flags = if open.list || open.chain { Call::LIST } else { 0 }
             | if returned { Call::RETURNED } else { 0 }
             | if open.ends { Call::ENDS } else { 0 };
         self.task(hit, here);
@@ -339,7 +324,8 @@ impl Tracker {
             _ => LineageKind::Fragment,
         };
         let id = self.new_id();
-        if self.insert(p, id).is_some() {
+        // Nothing is logged of its headers yet.
+        if self.keep(p.head, Known { id, sig: 0, link: 0, dev: 0 }).is_some() {
             here.lineage(kind, parent, id);
         }
     }
@@ -368,11 +354,15 @@ impl Tracker {
             return;
         }
         let id = self.packet_of(p, false, here);
+        if id != 0 && f.roles & role::LINK != 0 {
+            self.has_link(p, id, here);
+        }
         let Some(open) = self.open.get_mut(&entry).filter(|_| id != 0) else { return };
         if open.packet == 0 {
-            open.packet = id;
+            (open.packet, open.list) = (id, true);
             return;
         }
+        open.chain = true;
         let (entry, func) = (open.at, f.func);
         here.put(Record::Member(Member { func, packet: PacketId(id), entry }));
     }
@@ -449,11 +439,15 @@ impl Tracker {
     }
 
     fn insert(&mut self, p: &Packet, id: u64) -> Option<()> {
-        if self.packets.len() >= MOST && !self.packets.contains_key(&p.head) {
+        let known = Known { id, sig: signature(p), link: self.link_signature(p), dev: p.dev };
+        self.keep(p.head, known)
+    }
+
+    fn keep(&mut self, head: u64, known: Known) -> Option<()> {
+        if self.packets.len() >= MOST && !self.packets.contains_key(&head) {
             return None;
         }
-        let known = Known { id, sig: signature(p), link: self.link_signature(p), dev: p.dev };
-        self.packets.insert(p.head, known);
+        self.packets.insert(head, known);
         Some(())
     }
 

@@ -2,8 +2,9 @@
 //! `kpat record` ([`kpat_probe::choose`]), made over the guest's types and symbols.
 
 use crate::error::{Error, Result};
+use crate::world::is_kernel;
 use kpat_btf::{Btf, kind};
-use kpat_guest::mailbox::skb::{AtReturn, Function, How, Shape};
+use kpat_guest::mailbox::skb::{AtReturn, Function, How, Pages, Shape};
 use kpat_guest::x86::Register;
 use kpat_guest::{Guest, Symbols};
 use kpat_probe::choose::{Candidate, Via};
@@ -24,7 +25,7 @@ pub struct Bits {
 }
 
 /// Where members are in the guest's structures.
-pub fn shape(symbols: &Symbols) -> Result<(Shape, Bits)> {
+pub fn shape(guest: &Guest, symbols: &Symbols) -> Result<(Shape, Bits)> {
     let btf = symbols.btf().ok_or_else(|| {
         Error::Unsupported(
             "the guest's kernel does not describe its types (BTF), without which packets cannot be read"
@@ -69,6 +70,7 @@ pub fn shape(symbols: &Symbols) -> Result<(Shape, Bits)> {
         dataref: at("skb_shared_info.dataref")?,
         gso_size: at("skb_shared_info.gso_size")?,
         gso_segs: at("skb_shared_info.gso_segs")?,
+        pages: pages(guest, symbols, btf),
         size: 0,
     };
     let words = [
@@ -88,6 +90,35 @@ pub fn shape(symbols: &Symbols) -> Result<(Shape, Bits)> {
     ];
     s.size = words.into_iter().chain(s.bits).max().unwrap_or(0) + 8;
     Ok((s, Bits { cloned: cloned.1, nohdr: nohdr.1, vlan_present: present.map(|p| p.1) }))
+}
+
+/// Where a packet's pages are; `None`: this kernel has them in another way.
+fn pages(guest: &Guest, symbols: &Symbols, btf: &Btf) -> Option<Pages> {
+    let usual = match guest.memory().kernel_space().levels {
+        5 => 0xffd4_0000_0000_0000,
+        _ => 0xffff_ea00_0000_0000,
+    };
+    let placed = symbols.address("vmemmap_base").and_then(|at| guest.memory().u64_at(at).ok());
+    let first = placed.filter(|at| is_kernel(*at)).unwrap_or(usual);
+    pages_of(btf, first).filter(|p| p.page.max(p.offset).max(p.len).max(p.count) < 1000)
+}
+
+/// By the types alone; a page's number is that of its description, of which 64 bytes is the usual size.
+fn pages_of(btf: &Btf, first: u64) -> Option<Pages> {
+    let shared = btf.find(kind::STRUCT, "skb_shared_info")?;
+    let (at, array) = btf.path(shared, "frags")?;
+    let element = btf.strip(btf.array(btf.strip(array))?.0);
+    let member = |names: [&str; 2]| names.iter().find_map(|n| btf.member_offset(element, n));
+    let described = btf.find(kind::STRUCT, "page").map(|id| btf.size_of(id));
+    (described == Some(64)).then_some(())?;
+    // A `bio_vec` before 6.9.
+    Some(Pages {
+        count: btf.member_offset(shared, "nr_frags")?,
+        page: at + member(["netmem", "bv_page"])?,
+        offset: at + member(["offset", "bv_offset"])?,
+        len: at + member(["len", "bv_len"])?,
+        first,
+    })
 }
 
 /// The types of the kernel and of its modules, which it has in a list of its own.
@@ -170,10 +201,29 @@ pub fn function(c: &Candidate, logged: bool) -> Function {
         how: How {
             behind,
             list,
-            chain: false,
+            // It is given those that a queue gave up together, and what a packet was cut into.
+            chain: has(role::LINK),
             none: has(role::RETURN),
             second_is_packet: has(role::GRO),
             at_return,
         },
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::expect_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    /// Other kernels are guests of the lab's, where fragments in pages are joined with what was sent.
+    #[test]
+    fn pages_are_where_the_types_say() {
+        let all = Btf::running().expect("this kernel has BTF");
+        let p = pages_of(&all[0], 1 << 63).expect("and pages");
+        let begins = p.page.min(p.offset).min(p.len);
+        let mut members = [p.page - begins, p.offset - begins, p.len - begins];
+        members.sort_unstable();
+        assert_eq!(members, [0, 8, 12], "an address and two numbers");
+        assert!(p.page.is_multiple_of(8) && p.count < begins, "{p:?}");
     }
 }

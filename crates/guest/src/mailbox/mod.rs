@@ -18,5 +18,6 @@ pub mod region;
 pub(crate) mod returns;
 pub mod skb;
 mod skb_code;
+mod skb_pages;
 pub mod stub;
 pub mod values;

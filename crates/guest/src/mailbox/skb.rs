@@ -9,6 +9,7 @@
 use super::host::Entry;
 use super::layout::*;
 pub use super::skb_code::{PacketCode, packet_code};
+pub use super::skb_pages::Pages;
 use crate::x86::Register;
 
 /// Where members are, by the kernel's description of its types: in `sk_buff`, `sock`, `skb_shared_info`.
@@ -41,6 +42,8 @@ pub struct Shape {
     pub dataref: u32,
     pub gso_size: u32,
     pub gso_segs: u32,
+    /// `None`: headers are read in the header area alone.
+    pub pages: Option<Pages>,
 }
 
 /// How a function has its packet.
@@ -109,6 +112,8 @@ pub(super) const KIND: usize = 64;
 pub(super) const OF_ENTRY: u32 = 0;
 pub(super) const OF_RETURN: u32 = 1;
 pub(super) const OF_MEMBER: u32 = 2;
+/// Bytes of headers that are of a page, not of the header area.
+pub(super) const PAGED: usize = 68;
 /// At the entry: not 0 if the return will come. Else the number of the entry that it belongs to.
 pub(super) const CALL: usize = 72;
 pub(super) const SKB: usize = 80;
@@ -134,6 +139,8 @@ pub(super) const GSO_SIZE: usize = 192;
 pub(super) const GSO_SEGS: usize = 194;
 pub(super) const START: usize = 196;
 pub(super) const HEADER_LEN: usize = 198;
+/// Of a chain: the next packet.
+pub(super) const NEXT: usize = 200;
 pub(super) const HEADER: usize = 208;
 /// Bytes of headers.
 pub const HEADERS: usize = 112;
@@ -206,8 +213,12 @@ pub struct Packet {
     pub dataref: u32,
     pub gso_size: u16,
     pub gso_segs: u16,
+    /// The next one of a chain or list that it is in; 0: there is none.
+    pub next: u64,
     /// Offset of `header` from `head`.
     pub start: u16,
+    /// Behind the bytes of the packet that are in its header area, so many of its first page.
+    pub paged: u16,
     pub header: Vec<u8>,
 }
 
@@ -250,7 +261,9 @@ impl PacketHit {
                 dataref: u32_at(DATAREF),
                 gso_size: u16_at(GSO_SIZE),
                 gso_segs: u16_at(GSO_SEGS),
+                next: u64_at(NEXT),
                 start: u16_at(START),
+                paged: u16_at(PAGED),
                 header: header[..usize::from(u16_at(HEADER_LEN)).min(HEADERS)].to_vec(),
             })
         });

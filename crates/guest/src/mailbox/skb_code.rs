@@ -4,13 +4,14 @@ use super::code::{FRAME, OWN_ARGUMENT, OWN_CELL, OWN_END, OWN_HOW, OWN_INSTANCE,
 use super::code::{OWN_PROBE, OWN_SECOND, OWN_TICKET, Place, Shared, live, saved, whose};
 use super::layout::*;
 use super::skb::*;
+use super::skb_pages;
 use super::stub::{Failed, Made, Maker};
 use crate::x86::{Displaced, Flow, Register};
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
 
-/// Packets of one list that are copied.
-const LIST_MOST: i32 = 64;
+/// Packets of one list that are copied: as many as a datagram is cut into at most (`UDP_MAX_SEGMENTS` of include/linux/udp.h).
+const LIST_MOST: i32 = 128;
 /// An offset that is not set.
 const UNSET: i32 = 0xffff;
 
@@ -44,8 +45,9 @@ pub fn packet_code(
             Ok(at)
         };
     let span = part(&mut |a| span(a, place, shared.walk))?;
-    let copy = part(&mut |a| copy(a, span, shape))?;
-    let here = Here { place, open: shared.open, span, copy, next: shape.next };
+    let direct_map = place.kernel.as_ref().map_or(0, |k| k.direct_map);
+    let copy = part(&mut |a| copy(a, span, shape, direct_map))?;
+    let here = Here { place, open: shared.open, span, copy };
     let members = part(&mut |a| here.members(a))?;
     let entry = part(&mut |a| here.entry(a, members, shape.head))?;
     let returns = part(&mut |a| here.at_return(a, members))?;
@@ -79,7 +81,7 @@ fn span(a: &mut CodeAssembler, place: &Place, walk: u64) -> Result<(), IcedError
 }
 
 /// In: rsi, an `sk_buff`; rdx, an entry. Changes all that a stub has saved but rdx.
-fn copy(a: &mut CodeAssembler, span: u64, s: &Shape) -> Result<(), IcedError> {
+fn copy(a: &mut CodeAssembler, span: u64, s: &Shape, direct_map: u64) -> Result<(), IcedError> {
     let (mut link, mut network, mut transport, mut started, mut headless, mut sockless, mut done) = (
         a.create_label(),
         a.create_label(),
@@ -95,7 +97,7 @@ fn copy(a: &mut CodeAssembler, span: u64, s: &Shape) -> Result<(), IcedError> {
     a.call(span)?;
     a.jc(done)?;
     a.mov(rdi, rsi)?;
-    for (to, from) in [(DATA, s.data), (DEV, s.dev), (SK, s.sk), (HEAD, s.head)] {
+    for (to, from) in [(NEXT, s.next), (DATA, s.data), (DEV, s.dev), (SK, s.sk), (HEAD, s.head)] {
         a.mov(rax, qword_ptr(skb(from)))?;
         a.mov(qword_ptr(rdx + to), rax)?;
     }
@@ -167,7 +169,8 @@ fn copy(a: &mut CodeAssembler, span: u64, s: &Shape) -> Result<(), IcedError> {
     a.mov(rsi, qword_ptr(skb(s.head)))?;
     a.add(rsi, rax)?;
     let mut unshared = a.create_label();
-    a.mov(ecx, s.dataref.max(s.gso_size).max(s.gso_segs) as i32 + 4)?;
+    let reach = s.dataref.max(s.gso_size).max(s.gso_segs) + 4;
+    a.mov(ecx, s.pages.map_or(reach, |p| p.reach().max(reach)) as i32)?;
     a.call(span)?;
     a.jc(unshared)?;
     a.mov(eax, dword_ptr(rsi + s.dataref))?;
@@ -175,6 +178,9 @@ fn copy(a: &mut CodeAssembler, span: u64, s: &Shape) -> Result<(), IcedError> {
     for (to, from) in [(GSO_SIZE, s.gso_size), (GSO_SEGS, s.gso_segs)] {
         a.mov(ax, word_ptr(rsi + from))?;
         a.mov(word_ptr(rdx + to), ax)?;
+    }
+    if let Some(pages) = &s.pages {
+        skb_pages::copy(a, span, s, pages, direct_map, unshared)?;
     }
     a.set_label(&mut unshared)?;
     a.mov(rsi, qword_ptr(skb(s.sk)))?;
@@ -201,7 +207,6 @@ struct Here<'a> {
     open: u64,
     span: u64,
     copy: u64,
-    next: u32,
 }
 
 impl Here<'_> {
@@ -237,7 +242,7 @@ impl Here<'_> {
     /// In the frame: the first packet, where the list ends; the number of the call's entry is in place of the argument. Called by what a stub called.
     fn members(&self, a: &mut CodeAssembler) -> Result<(), IcedError> {
         let up = 16;
-        let (mut next, mut end) = (a.create_label(), a.create_label());
+        let (mut next, mut cut, mut end) = (a.create_label(), a.create_label(), a.create_label());
         a.mov(dword_ptr(rsp + OWN_LEFT + up), LIST_MOST)?;
         a.set_label(&mut next)?;
         a.mov(rax, qword_ptr(rsp + OWN_NEXT + up))?;
@@ -246,21 +251,20 @@ impl Here<'_> {
         a.cmp(rax, qword_ptr(rsp + OWN_END + up))?;
         a.je(end)?;
         a.dec(dword_ptr(rsp + OWN_LEFT + up))?;
-        a.js(end)?;
+        a.js(cut)?;
         self.begin(a, WHOLE, OF_MEMBER, up, end)?;
         a.mov(rax, qword_ptr(rsp + OWN_ARGUMENT + up))?;
         a.mov(qword_ptr(rdx + CALL), rax)?;
         a.mov(rsi, qword_ptr(rsp + OWN_NEXT + up))?;
         a.call(self.copy)?;
-        self.publish(a, up)?;
-        a.mov(rsi, qword_ptr(rsp + OWN_NEXT + up))?;
-        a.add(rsi, self.next as i32)?;
-        a.mov(ecx, 8)?;
-        a.call(self.span)?;
-        a.jc(end)?;
-        a.mov(rax, qword_ptr(rsi))?;
+        a.mov(rax, qword_ptr(rdx + NEXT))?;
         a.mov(qword_ptr(rsp + OWN_NEXT + up), rax)?;
+        self.publish(a, up)?;
         a.jmp(next)?;
+        a.set_label(&mut cut)?;
+        a.mov(eax, dword_ptr(rsp + OWN_PROBE + up))?;
+        a.shl(eax, CONTROL.trailing_zeros())?;
+        a.lock().inc(qword_ptr(rax + self.at(CONTROLS + MISSED)))?;
         a.set_label(&mut end)?;
         a.ret()
     }
@@ -346,6 +350,8 @@ impl Here<'_> {
         a.jne(bare)?;
         a.mov(rsi, own(OWN_ARGUMENT))?;
         a.call(self.copy)?;
+        a.mov(rax, qword_ptr(rdx + NEXT))?;
+        a.mov(own(OWN_NEXT), rax)?;
         a.set_label(&mut bare)?;
         self.publish(a, 8)?;
         a.mov(eax, dword_ptr(rsp + OWN_PROBE + 8))?;
@@ -382,17 +388,18 @@ impl Here<'_> {
         a.test(how, LIST as i32)?;
         a.je(single)?;
         a.mov(own(OWN_END), rsi)?;
-        a.jmp(follow)?;
-        // A chain ends with nothing, and its first was copied.
-        a.set_label(&mut chain)?;
-        a.mov(own(OWN_END), 0)?;
-        a.add(rsi, self.next as i32)?;
-        a.set_label(&mut follow)?;
         a.mov(ecx, 8)?;
         a.call(self.span)?;
         a.jc(done)?;
         a.mov(rax, qword_ptr(rsi))?;
         a.mov(own(OWN_NEXT), rax)?;
+        a.jmp(follow)?;
+        // A chain ends with nothing, and its first was copied.
+        a.set_label(&mut chain)?;
+        a.cmp(own(OWN_NEXT), 0)?;
+        a.je(single)?;
+        a.mov(own(OWN_END), 0)?;
+        a.set_label(&mut follow)?;
         a.mov(rax, own(OWN_TICKET))?;
         a.mov(own(OWN_ARGUMENT), rax)?;
         a.call(members)?;
@@ -446,6 +453,8 @@ impl Here<'_> {
         a.mov(rsi, own(OWN_ARGUMENT))?;
         a.set_label(&mut result)?;
         a.call(self.copy)?;
+        a.mov(rax, qword_ptr(rdx + NEXT))?;
+        a.mov(own(OWN_SECOND), rax)?;
         a.set_label(&mut copied)?;
         self.publish(a, 8)?;
         way(a)?;
@@ -454,12 +463,7 @@ impl Here<'_> {
         a.mov(rax, own(OWN_NEXT))?;
         a.mov(own(OWN_ARGUMENT), rax)?;
         a.mov(own(OWN_END), 0)?;
-        a.mov(rsi, returned)?;
-        a.add(rsi, self.next as i32)?;
-        a.mov(ecx, 8)?;
-        a.call(self.span)?;
-        a.jc(end)?;
-        a.mov(rax, qword_ptr(rsi))?;
+        a.mov(rax, own(OWN_SECOND))?;
         a.mov(own(OWN_NEXT), rax)?;
         a.call(members)?;
         a.set_label(&mut end)?;

@@ -2,7 +2,7 @@
 
 use super::*;
 use kpat_guest::mailbox::skb::{
-    self, AtReturn, HEADERS, How, Packet, PacketCode, PacketHit, PacketMoment, Shape, packet_code,
+    self, AtReturn, HEADERS, How, Packet, PacketCode, PacketHit, PacketMoment, Pages, Shape, packet_code,
 };
 
 /// What a packet's structures look like where the test makes them.
@@ -29,6 +29,7 @@ const SKB: Shape = Shape {
     dataref: 4,
     gso_size: 8,
     gso_segs: 10,
+    pages: Some(Pages { count: 2, page: 16, offset: 24, len: 28, first: 0 }),
 };
 
 /// A packet in this process's memory: its `sk_buff`, its buffer of 512 bytes with a shared part at 256, its socket.
@@ -64,9 +65,9 @@ impl Bench {
     }
 }
 
-#[test]
-fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
-    let mut b = Bench::new(9);
+/// The code that all share is in place.
+fn bench(n: u64) -> (Bench, PacketCode) {
+    let mut b = Bench::new(n);
     let (code, parts) = packet_code(&b.place, b.shared, &SKB, b.place.base + b.stubs as u64).unwrap();
     b.region.write(b.stubs, &code);
     b.stubs += code.len().next_multiple_of(64);
@@ -78,6 +79,12 @@ fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
     for n in SHARED_FIRST..SHARED_FIRST + SHARED_COUNT {
         b.region.write(TRAMPOLINES + n * TRAMPOLINE, &b.maker().trampoline(n, back).unwrap());
     }
+    (b, parts)
+}
+
+#[test]
+fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
+    let (mut b, parts) = bench(9);
     let mut functions = Vec::new();
     for (id, at_return, list, chain) in [
         (1, AtReturn::Time, false, false),
@@ -166,7 +173,9 @@ fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
         dataref: 1,
         gso_size: 1480,
         gso_segs: 3,
+        next: 0,
         start: 0x20,
+        paged: 0,
         header: one.buffer[0x20..0x20 + HEADERS].to_vec(),
     };
     assert_eq!(**seen, want);
@@ -174,4 +183,156 @@ fn a_packet_is_copied_at_entry_and_return_and_each_of_a_list() {
     assert_eq!((second.start, &second.header[..8]), (0x30, &two.buffer[0x30..0x38]));
     assert_eq!(second.skb, two.skb.as_ptr() as u64);
     assert_eq!(host.counts(1).no_return, 0);
+}
+
+/// One hit of the function with this packet.
+fn hit(host: &mut Host, f: Function, skb: u64) -> PacketHit {
+    f(skb, 0);
+    let mut hits = Vec::new();
+    host.entries(|e| hits.push(PacketHit::of(&e).unwrap()));
+    assert_eq!(hits.len(), 1);
+    hits.remove(0)
+}
+
+/// What a driver leaves in a page is behind what is in the header area.
+#[test]
+fn headers_go_on_in_the_first_page() {
+    let (mut b, parts) = bench(12);
+    let (at, f) = b.function(SUM);
+    b.probe_packets(1, at, How { at_return: AtReturn::Nothing, ..How::default() }, parts);
+    let mut host = Host::new(b.region.clone());
+    let memory: Vec<u8> = (0..4 * 4096usize).map(|n| (n * 7 / 5) as u8).collect();
+    let from = (memory.as_ptr() as usize).next_multiple_of(4096) - memory.as_ptr() as usize;
+    // Each page of 4096 bytes is described by 64, the first from 0 on.
+    let page = (memory.as_ptr() as u64 + from as u64) >> 6;
+    const MAC: u16 = 0x20;
+    struct Case {
+        transport: u16,
+        /// Bytes of the packet in the header area, from the link header on.
+        linear: u32,
+        page: (u8, u64, u32, u32),
+        end: u32,
+        paged: u16,
+    }
+    let usual = Case { transport: 0xffff, linear: 14, page: (1, page, 40, 1000), end: 256, paged: 98 };
+    let cases = [
+        Case { ..usual },
+        // Its network header was looked at, as that of a fragment is; the transport header's place is known.
+        Case { transport: MAC + 54, linear: 54, paged: 58, ..usual },
+        // With its transport header all is there, as far as the card's buffer had it.
+        Case { transport: MAC + 54, linear: 62, paged: 0, ..usual },
+        Case { linear: 112, paged: 0, ..usual },
+        Case { linear: 111, paged: 1, ..usual },
+        // A short one, over the end of a page, beyond it.
+        Case { page: (1, page, 40, 10), paged: 10, ..usual },
+        Case { page: (3, page, 4090, 500), paged: 98, ..usual },
+        Case { page: (1, page, 4096 + 5, 500), paged: 98, ..usual },
+        // None, no page of the kernel's, none that can be read, nothing in it.
+        Case { page: (0, page, 40, 1000), paged: 0, ..usual },
+        Case { page: (1, page + 1, 40, 1000), paged: 0, ..usual },
+        Case { page: (1, 0, 40, 1000), paged: 0, ..usual },
+        Case { page: (1, page, 40, 0), paged: 0, ..usual },
+        // No header area is so long.
+        Case { linear: 0x8000_0000, paged: 0, ..usual },
+        // A header area that ends with the link header.
+        Case { end: 0x2e, ..usual },
+    ];
+    for (n, case) in cases.iter().enumerate() {
+        let mut one = packet(n as u8, MAC, MAC + 14);
+        let shared = case.end as usize;
+        one.buffer[shared..shared + 32].fill(0);
+        one.buffer[shared + 2] = case.page.0;
+        one.buffer[shared + 16..shared + 24].copy_from_slice(&case.page.1.to_le_bytes());
+        one.buffer[shared + 24..shared + 28].copy_from_slice(&case.page.2.to_le_bytes());
+        one.buffer[shared + 28..shared + 32].copy_from_slice(&case.page.3.to_le_bytes());
+        // Length with and without what is in pages; the data begin at the link header.
+        one.skb[4] = one.skb[3] + u64::from(MAC);
+        one.skb[5] = u64::from(case.linear.wrapping_add(900)) | 900 << 32;
+        one.skb[6] = u64::from(case.end) | 0x0008 << 32 | u64::from(case.transport) << 48;
+        let p = hit(&mut host, f, one.skb.as_ptr() as u64).packet.unwrap();
+        assert_eq!((p.start, p.paged), (MAC, case.paged), "case {n}");
+        let linear = if case.paged == 0 { HEADERS } else { case.linear as usize };
+        let place = from + case.page.2 as usize;
+        let mut want = one.buffer[usize::from(MAC)..][..linear].to_vec();
+        want.extend(&memory[place..place + usize::from(case.paged)]);
+        let rest = usize::from(MAC) + want.len();
+        want.extend(&one.buffer[rest..usize::from(MAC) + HEADERS]);
+        want.truncate(p.header.len());
+        assert_eq!(p.header, want, "case {n}");
+        assert!(
+            p.header.len() >= linear.min(shared - usize::from(MAC)) + usize::from(case.paged),
+            "case {n}"
+        );
+    }
+}
+
+/// A chain of as many as one datagram is cut into at most; one that is longer, or leads back into itself, ends and is counted.
+#[test]
+fn a_chain_has_an_end() {
+    let (mut b, parts) = bench(11);
+    let (at, f) = b.function(SUM);
+    b.probe_packets(1, at, How { at_return: AtReturn::Nothing, chain: true, ..How::default() }, parts);
+    let mut host = Host::new(b.region.clone());
+    let mut all: Vec<InMemory> = (0..200).map(|n| packet(n, 0x20, 0x2e)).collect();
+    let places: Vec<u64> = all.iter().map(|p| p.skb.as_ptr() as u64).collect();
+    let mut members = |count: usize, last: u64| {
+        for n in 0..count {
+            all[n].skb[0] = if n + 1 < count { places[n + 1] } else { last };
+        }
+        f(places[0], 0);
+        let mut hits = Vec::new();
+        host.entries(|e| hits.push(PacketHit::of(&e).unwrap()));
+        let entry = hits.remove(0);
+        let PacketMoment::Entry { number, .. } = entry.what else { panic!("{:?}", entry.what) };
+        assert!(hits.iter().all(|h| h.what == PacketMoment::Member { entry: number }));
+        // What cannot be read is none.
+        let got: Vec<u64> = hits.iter().map(|h| h.packet.as_ref().map_or(0, |p| p.skb)).collect();
+        (entry.packet.unwrap().next, got, host.counts(1).missed)
+    };
+    assert_eq!(members(1, 0), (0, vec![], 0));
+    assert_eq!(members(3, 0), (places[1], places[1..3].to_vec(), 0));
+    assert_eq!(members(128, 0), (places[1], places[1..128].to_vec(), 0));
+    assert_eq!(members(200, 0), (places[1], places[1..129].to_vec(), 1));
+    let (_, circle, cut) = members(2, places[0]);
+    assert_eq!((circle.len(), cut), (128, 2));
+    assert_eq!(members(2, 64), (places[1], vec![places[1], 0], 2));
+}
+
+/// What a guest writes into the ring itself is a packet of any form, or none.
+#[test]
+fn any_entry_is_read() {
+    let (b, _) = bench(13);
+    let mut host = Host::new(b.region.clone());
+    let mut state = 5u64;
+    let mut below = |n: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % n
+    };
+    let (mut tail, mut packets) = (0u64, 0);
+    for _ in 0..20_000 {
+        let cells = 1 + below(ENTRY_CELLS as u64) as usize;
+        let at = RING + tail as usize % CELLS * CELL;
+        for cell in 0..cells {
+            let from = RING + (tail as usize + cell) % CELLS * CELL;
+            (0..CELL)
+                .step_by(8)
+                .for_each(|n| b.region.set64(from + n, below(1 << 31) << 33 | below(1 << 31)));
+        }
+        if cells > 1 {
+            let next = RING + (tail as usize + 1) % CELLS * CELL;
+            b.region.set32(next, below(4) as u32);
+        }
+        b.region.set32(at + EN_CELLS, cells as u32);
+        b.region.set32(at + EN_PROBE, below(PROBES as u64) as u32);
+        b.region.set64(at + EN_SEQUENCE, tail + 1);
+        let count = host.entries(|e| {
+            if let Some(p) = PacketHit::of(&e).and_then(|h| h.packet) {
+                assert!(p.header.len() <= HEADERS);
+                packets += 1;
+            }
+        });
+        assert_eq!(count, 1);
+        tail += cells as u64;
+    }
+    assert!(packets > 1_000, "{packets}");
 }

@@ -8,6 +8,7 @@
 //! recording may have such; they are left to [`super::one_clock`]'s other rules, and so is everything behind a stretch whose numbers differ. Where
 //! more was received than sent, the sender's log lacks what it does not know of: then no number is believed.
 
+use crate::matching::segments::superseded;
 use crate::matching::{IN_NS, MAX_APART_NS, Side, Sighting};
 use kpat_model::hash::{Map, Set};
 
@@ -36,6 +37,10 @@ pub(super) fn pairs(sent: &[&Sighting], received: &[&Sighting], both: &Both<'_>)
     let mut by_key: Map<(u64, u8), Alike> = Map::default();
     for (i, s) in sent.iter().enumerate().filter(|(_, s)| nameless(s)) {
         by_key.entry((s.keys.exact, s.keys.ttl)).or_default().sent.push(i);
+    }
+    for alike in by_key.values_mut() {
+        let mut cut = superseded(alike.sent.len(), |i| sent[alike.sent[i]]).into_iter();
+        alike.sent.retain(|_| !cut.next().unwrap_or(false));
     }
     let came = |s: &Sighting| s.side == Side::Received && nameless(s);
     for (i, s) in received.iter().enumerate().filter(|(_, s)| came(s)) {
@@ -164,8 +169,16 @@ mod tests {
         }
     }
 
-    const KEYS: Keys =
-        Keys { exact: 1, tcp: None, kind: match_key::TRANSPORT, ident: 0, checksum: 0, ttl: 64, mark: 0 };
+    const KEYS: Keys = Keys {
+        exact: 1,
+        tcp: None,
+        kind: match_key::TRANSPORT,
+        ident: 0,
+        checksum: 0,
+        ttl: 64,
+        mark: 0,
+        part: false,
+    };
 
     struct World {
         bound: i64,

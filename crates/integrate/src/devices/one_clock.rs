@@ -110,8 +110,10 @@ pub(super) fn join(
     out: &mut TableWriter<CrossingRow>,
 ) -> Result<CrossingCounts> {
     let mut counts = CrossingCounts { received: Some(0), ..CrossingCounts::default() };
-    for s in kept.iter_mut().flat_map(|k| &mut k.sightings) {
-        s.keys.exact = s.keys.named();
+    for k in kept.iter_mut() {
+        k.sightings.iter_mut().for_each(|s| s.keys.exact = s.keys.named());
+        // What a driver was given at once, it was given in the order in which it was made.
+        k.sightings.sort_by_key(|s| (s.at, s.first, s.packet));
     }
     let kept = &*kept;
     let bounds: Vec<_> = (0..metas.len())

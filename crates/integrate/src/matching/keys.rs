@@ -29,6 +29,8 @@ pub(crate) struct Keys {
     pub ttl: u8,
     /// Of all that a segment without data says besides, 0: none, or not known. Nothing between a guest and its host changes it.
     pub mark: u16,
+    /// Of a segment that the packet may be cut into.
+    pub part: bool,
 }
 
 /// All keys of a packet: most have one.
@@ -149,6 +151,7 @@ impl Keys {
             checksum: 0,
             ttl: net.ttl,
             mark: 0,
+            part: false,
         };
         if net.ident != 0 {
             keys.kind = match_key::FULL;
@@ -203,7 +206,7 @@ impl Keys {
             out.extend(segments(f, record, &own).map(|(ident, payload)| {
                 let exact =
                     net.hash.with(u64::from(ident)).with(ports_len(*sport, *dport, payload + 8)).value();
-                Keys { exact, ident, checksum: 0, ..own }
+                Keys { exact, ident, checksum: 0, part: true, ..own }
             }));
         }
         if cut && f.transport.is_some() {
@@ -230,10 +233,10 @@ impl Keys {
             } else {
                 headers
             };
-            out.extend(
-                segments(f, record, own)
-                    .map(|(ident, payload)| key(ident, (headers as u16).wrapping_add(payload))),
-            );
+            out.extend(segments(f, record, own).map(|(ident, payload)| Keys {
+                part: true,
+                ..key(ident, (headers as u16).wrapping_add(payload))
+            }));
         }
         out
     }

@@ -16,6 +16,7 @@ pub(crate) mod exact;
 mod interval;
 pub(crate) mod keys;
 mod order;
+pub(crate) mod segments;
 pub(crate) mod stream;
 #[cfg(test)]
 mod wifi_test;
@@ -152,7 +153,7 @@ pub(crate) fn place(netns: u32, ifindex: u32) -> u64 {
 fn write_keys(k: &Keys, to: &mut Put<'_>) {
     let tcp = k.tcp.unwrap_or(Tcp { flow: 0, seq: 0, len: 0 });
     to.u64(k.exact).u64(tcp.flow).u32(tcp.seq).u32(tcp.len).u32(k.ident).u16(k.checksum);
-    to.u16(k.mark).u8(k.ttl).u8(k.kind as u8).u8(u8::from(k.tcp.is_some()));
+    to.u16(k.mark).u8(k.ttl).u8(k.kind as u8).u8(u8::from(k.tcp.is_some())).u8(u8::from(k.part));
 }
 
 fn read_keys(from: &mut Take<'_>) -> Keys {
@@ -161,10 +162,10 @@ fn read_keys(from: &mut Take<'_>) -> Keys {
     let (ident, checksum, mark) = (from.u32(), from.u16(), from.u16());
     let (ttl, kind) = (from.u8(), i32::from(from.u8()));
     let tcp = (from.u8() != 0).then_some(tcp);
-    Keys { exact, tcp, kind, ident, checksum, ttl, mark }
+    Keys { exact, tcp, kind, ident, checksum, ttl, mark, part: from.u8() != 0 }
 }
 
-const KEYS_BYTES: usize = 35;
+const KEYS_BYTES: usize = 36;
 
 impl Fixed for Sighting {
     const BYTES: usize = KEYS_BYTES + 67;

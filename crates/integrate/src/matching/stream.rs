@@ -6,6 +6,7 @@
 //! all that is held, so the matches are those that the whole logs at once would give, with memory for some seconds.
 
 use super::exact::{AHEAD, Bucket, Used, buckets};
+use super::segments::superseded;
 use super::{Frame, Match, Sighting, Windows, interval, reach};
 use crate::ahead;
 use crate::error::Result;
@@ -96,6 +97,9 @@ impl Window {
             let first = &frames[fs[0] as usize];
             let key = (first.keys.exact, first.interface);
             let place = |s: u32| (sightings[s as usize].at, order[s as usize]);
+            let cut = superseded(ss.len(), |i| &sightings[ss[i] as usize]);
+            let whole: Vec<u32> = ss.iter().zip(&cut).filter(|(_, cut)| !**cut).map(|(s, _)| *s).collect();
+            let ss = if cut.is_empty() { ss } else { &whole };
             let bucket = Bucket { frames, sightings, windows, fs, ss };
             let (decided, now) = bucket.run(used.get(&key).copied(), place, edge, matches);
             waiting.extend(&fs[decided..]);
