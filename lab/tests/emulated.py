@@ -78,7 +78,9 @@ class Ended(Exception):
     how = "died"
 
     def __init__(self, console: list[str]):
-        super().__init__(f"the guest {self.how}: " + " | ".join(console[-12:]))
+        # Where its kernel begins to say that it fails, or the end.
+        begin = next((n for n, line in enumerate(console) if guest.FAULT.search(line)), len(console) - 12)
+        super().__init__(f"the guest {self.how}: " + " | ".join(console[max(begin, 0):][:60]))
         self.console = console
 
 

@@ -29,8 +29,10 @@ pub(super) fn network_len(f: &Footprint, record: &FootprintRecord) -> Option<(u3
     if rest == 0 {
         return None;
     }
-    // Padding and tags make it longer, segmentation offload makes the field smaller or 0.
-    if record.gso_size == 0 && stated >= 20 && stated <= rest && rest - stated <= 46 {
+    // Behind a link header padding and tags make it longer; segmentation offload makes the field smaller or 0. Before the link header is there, the field may
+    // hold what was in this memory before: `__ip_local_out` fills it in (net/ipv4/ip_output.c), `__ip6_local_out` does.
+    let longer = if record.start_layer == 2 { 46 } else { 0 };
+    if record.gso_size == 0 && stated >= 20 && (stated..=stated + longer).contains(&rest) {
         return Some((stated, true));
     }
     Some((rest, record.start_layer < 4 && record.gso_size > 0))

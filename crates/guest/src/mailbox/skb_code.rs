@@ -93,6 +93,8 @@ fn copy(a: &mut CodeAssembler, span: u64, s: &Shape, direct_map: u64) -> Result<
     );
     let skb = |offset: u32| rdi + offset as i32;
     a.mov(qword_ptr(rdx + SKB), rsi)?;
+    // What was in this place of the ring before; a packet that cannot be read has no next one.
+    a.mov(qword_ptr(rdx + NEXT), 0)?;
     a.mov(ecx, s.size as i32)?;
     a.call(span)?;
     a.jc(done)?;

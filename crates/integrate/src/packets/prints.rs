@@ -264,6 +264,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_length_that_is_not_yet_written_is_not_believed() {
+        let seen = |start_layer, len_bytes, total_len| {
+            let v4 = Network::V4 {
+                src: [127, 0, 0, 1].into(),
+                dst: [127, 0, 0, 1].into(),
+                id: 7,
+                proto: 17,
+                ttl: 64,
+                tos: 0,
+                frag_offset: 0,
+                more_frags: false,
+                dont_frag: false,
+                total_len,
+            };
+            let f = Footprint { network: Some(v4), ..Footprint::default() };
+            headers::network_len(&f, &FootprintRecord { start_layer, len_bytes, ..record(10, 4, 2, 0x100) })
+        };
+        // At the entry of __ip_local_out, in memory that was a shorter packet's, a longer one's, nobody's; and behind it.
+        assert_eq!([97, 140, 0].map(|stale| seen(3, 131, stale)), [Some((131, false)); 3]);
+        assert_eq!(seen(3, 131, 131), Some((131, true)));
+        // Of a frame that was made as long as Ethernet's shortest.
+        assert_eq!(seen(2, 46, 28), Some((28, true)));
+    }
+
     /// A bridge in namespace 5 sends a copy on, which gets a buffer of its own, and then shows its own host the first.
     #[test]
     fn what_is_left_out_of_one_buffers_records_is_as_it_was_there() {
