@@ -143,7 +143,8 @@ impl Tracker {
         if is(role::MOVED) {
             id = packet.and_then(|p| self.moving.get(&p.skb)).copied().unwrap_or(0);
         } else if let Some(p) = packet {
-            id = self.packet_of(p, is(role::FREE), here);
+            // One with this role writes the transport header: what is there at its entry may be another packet's. It is known by what it calls.
+            id = self.packet_of(p, is(role::FREE | role::FLOW), here);
             if id == 0 && returns && self.may_become(f.roles, p) {
                 head = p.head;
                 self.waiting.entry(head).or_default().push(number);
