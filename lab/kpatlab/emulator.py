@@ -88,7 +88,7 @@ def fetch() -> Emulator:
 # A processor that copies and clears bytes quickly (ERMS, FSRM) has the kernel do so byte by byte, and so does the emulator: a fifth of the time of
 # a recording.
 CPU = "max,erms=off,fsrm=off"
-# Debian's kernels clear each page that they hand out: a tenth of it.
+# Debian's kernels clear all memory that they hand out: a tenth of it. Others do not, and then what is read before it is written is another packet's.
 QUICK = "init_on_alloc=0"
 
 
