@@ -27,7 +27,7 @@ const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// Decodes a captured frame. `link_type` is a LINKTYPE_* number; of an unknown one nothing is decoded.
 pub fn frame(link_type: u16, data: &[u8], len_wire: u32) -> Footprint {
     let mut out = Footprint::default();
-    let d = Bytes { data, wire: len_wire, whole: false };
+    let d = Bytes { data, wire: len_wire, length: Length::Stated };
     match link_type {
         1 => link::ethernet(&mut out, d, 0),
         0 | 108 => link::loopback(&mut out, d, 0),
@@ -57,11 +57,16 @@ pub fn frame(link_type: u16, data: &[u8], len_wire: u32) -> Footprint {
 
 /// Decodes the header bytes of a packet as the kernel held it.
 ///
-/// The payload length is that of the whole packet: from `len_bytes` where the packet is one for segmentation or the
-/// IP header gives no length.
+/// The payload length is that of the whole packet: from `len_bytes` where the packet is one for segmentation, the IP header gives no length, or no link header
+/// is before it, as its length may not be written yet then: `__ip_local_out` does that (net/ipv4/ip_output.c), in memory that may have been another packet's.
 pub fn packet(r: &FootprintRecord) -> Footprint {
     let mut out = Footprint::default();
-    let d = Bytes { data: &r.header, wire: r.len_bytes, whole: r.gso_size != 0 };
+    let length = match r {
+        r if r.gso_size != 0 => Length::Segments,
+        r if r.start_layer == 3 => Length::Kernel,
+        _ => Length::Stated,
+    };
+    let d = Bytes { data: &r.header, wire: r.len_bytes, length };
     match r.start_layer {
         2 => match r.link_type {
             // ARPHRD_*: Ethernet, loopback.
@@ -85,7 +90,7 @@ pub fn packet(r: &FootprintRecord) -> Footprint {
 /// Decodes from the network header on; `len_wire` counts from there, too.
 pub fn l3(ethertype: u16, data: &[u8], len_wire: u32) -> Footprint {
     let mut out = Footprint::default();
-    network::ethertype(&mut out, ethertype, Bytes { data, wire: len_wire, whole: false }, 0);
+    network::ethertype(&mut out, ethertype, Bytes { data, wire: len_wire, length: Length::Stated }, 0);
     out
 }
 
@@ -96,8 +101,18 @@ struct Bytes<'a> {
     data: &'a [u8],
     /// Its length on the wire, or in the kernel.
     wire: u32,
-    /// `wire` is the length of a segmentation packet and goes before what the IP header says.
-    whole: bool,
+    length: Length,
+}
+
+/// Which length an IP packet has, where its header and `wire` differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Length {
+    /// What the header says: frames are padded.
+    Stated,
+    /// `wire` where it is that of a segmentation packet, of which the header speaks as of its first segment.
+    Segments,
+    /// `wire`; the header's may not be written yet.
+    Kernel,
 }
 
 impl<'a> Bytes<'a> {
@@ -120,7 +135,7 @@ impl<'a> Bytes<'a> {
     #[inline]
     fn behind(self, n: usize) -> Bytes<'a> {
         let data = self.data.get(n..).unwrap_or(&[]);
-        Bytes { data, wire: self.wire.saturating_sub(n as u32), whole: self.whole }
+        Bytes { data, wire: self.wire.saturating_sub(n as u32), length: self.length }
     }
 }
 

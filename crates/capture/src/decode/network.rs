@@ -4,7 +4,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use kpat_model::{Footprint, Network, Transport};
 
-use super::{Bytes, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_RARP, content, link, transport};
+use super::{
+    Bytes, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_RARP, Length, content, link, transport,
+};
 
 /// Extension headers that are walked; real packets have a few, hostile ones as many as fit.
 const MAX_EXTENSIONS: usize = 16;
@@ -87,13 +89,17 @@ pub(super) fn ipv4(out: &mut Footprint, d: Bytes, depth: u8) {
 
 /// Limits `d` to the length that the IP header gives for it, if it gives one that goes before the length on the wire.
 fn bounded(d: Bytes<'_>, reported: u32) -> Bytes<'_> {
-    // A segmentation packet of which the header speaks as of its first segment only.
-    let whole = d.whole && reported != 0 && d.wire > reported + MAX_LINK_HEADER;
-    if reported == 0 || whole {
+    let by_wire = match d.length {
+        Length::Stated => false,
+        Length::Segments => d.wire > reported + MAX_LINK_HEADER,
+        // Of what it carries the header was written long before.
+        Length::Kernel => return Bytes { length: Length::Stated, ..d },
+    };
+    if reported == 0 || by_wire {
         return d;
     }
     let data = &d.data[..d.data.len().min(reported as usize)];
-    Bytes { data, wire: reported, whole: d.whole }
+    Bytes { data, wire: reported, ..d }
 }
 
 /// By how much a segmentation packet's `skb->len` may exceed its IP length without contradicting it.

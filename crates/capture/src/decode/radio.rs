@@ -1,6 +1,6 @@
 //! Clocks of radios in a frame: the receiving radio's own stamp (radiotap TSFT), and the sender's clock in what an access point sends at regular intervals.
 
-use super::Bytes;
+use super::{Bytes, Length};
 
 /// What a frame says of radios' clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct RadioTime {
 
 /// Of frames with a radiotap header; of others only what is in the frame.
 pub fn time(link_type: u16, data: &[u8]) -> RadioTime {
-    let d = Bytes { data, wire: data.len() as u32, whole: false };
+    let d = Bytes { data, wire: data.len() as u32, length: Length::Stated };
     match link_type {
         105 => RadioTime { tsft_us: None, sender: sender(d) },
         127 | 803 => behind_radiotap(d).unwrap_or_default(),

@@ -220,8 +220,21 @@ fn segmentation_packets_of_the_kernel() {
     for len in [74, 60, 28, 8] {
         assert_eq!(held((3, 1, 0x0800, 0), len, 8, &[IP4_TCP, TCP]), format!("{first} +8"), "{len}");
     }
-    // Not a segmentation packet: the header goes before.
-    assert_eq!(held((3, 1, 0x0800, 0), 5_052, 0, &[IP4_TCP, TCP]), format!("{first} +8"));
+    // Not a segmentation packet: behind a link header, the IP header's goes before.
+    assert_eq!(
+        held((2, 1, 0x0800, 0), 5_066, 0, &[ETH4, IP4_TCP, TCP]),
+        format!("link 0800 [-1, -1], {first} +8")
+    );
+}
+
+/// Before __ip_local_out the length of an IP header is what was in its place: nothing, or another packet's, a shorter one or a longer one.
+#[test]
+fn lengths_that_are_not_yet_written() {
+    let stale = "v4 6 len 60 frag 0 false, tcp fedcba98";
+    for (len, payload) in [(352, 300), (60, 8), (53, 1), (52, 0)] {
+        assert_eq!(held((3, 1, 0x0800, 0), len, 0, &[IP4_TCP, TCP]), format!("{stale} +{payload}"), "{len}");
+        assert_eq!(held((3, 1, 0, 0), len, 0, &[IP4_TCP, TCP]), format!("{stale} +{payload}"), "{len}");
+    }
 }
 
 /// pppd's link type has the direction in the place of HDLC's address; tshark 4.0 does not know it. The other one has it in front; tshark
