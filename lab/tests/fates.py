@@ -427,7 +427,7 @@ class FatesInside(Judged):
     """So in a guest, by the best mechanism of its kernel. What it recorded is judged here, where it takes a fiftieth of the time."""
 
     def inside(self, seeds: range) -> None:
-        for again in range(3):
+        for _ in range(3):
             own(self, "fates", "")
             inside(self, "Fates.test_further_networks", MODULES, keep=self.dir, KPAT_FATES=f"{seeds.start}-{seeds.stop}", KPAT_FATES_TO="/lab")
             unclear = [seed for seed in seeds if not self.judged(seed)]

@@ -240,7 +240,7 @@ impl Manifest {
                 return refused(folder, "is another device's, too");
             }
             let there = |path: &Path| path.canonicalize().ok();
-            // What is missing is said where it is opened.
+            // One that is missing is reported where it is opened.
             let leads = there(&dir.join(folder)).zip(there(dir).map(|d| d.join(folder)));
             if leads.is_some_and(|(leads, own)| leads != own) {
                 return refused(folder, "is a link to another place");

@@ -61,10 +61,10 @@ pub fn frame(link_type: u16, data: &[u8], len_wire: u32) -> Footprint {
 /// is before it, as its length may not be written yet then: `__ip_local_out` does that (net/ipv4/ip_output.c), in memory that may have been another packet's.
 pub fn packet(r: &FootprintRecord) -> Footprint {
     let mut out = Footprint::default();
-    let length = match r {
-        r if r.gso_size != 0 => Length::Segments,
-        r if r.start_layer == 3 => Length::Kernel,
-        _ => Length::Stated,
+    let length = match (r.gso_size, r.start_layer) {
+        (0, 3) => Length::Kernel,
+        (0, _) => Length::Stated,
+        _ => Length::Segments,
     };
     let d = Bytes { data: &r.header, wire: r.len_bytes, length };
     match r.start_layer {

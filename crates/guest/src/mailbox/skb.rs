@@ -144,6 +144,8 @@ pub(super) const NEXT: usize = 200;
 pub(super) const HEADER: usize = 208;
 /// Bytes of headers.
 pub const HEADERS: usize = 112;
+/// An offset of a header that is not set.
+pub(super) const UNSET: i32 = 0xffff;
 /// An entry with a packet, and one without.
 pub(super) const WHOLE: i32 = 5;
 pub(super) const SHORT: i32 = 2;

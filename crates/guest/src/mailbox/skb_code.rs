@@ -12,8 +12,6 @@ use iced_x86::code_asm::*;
 
 /// Packets of one list that are copied: as many as a datagram is cut into at most (`UDP_MAX_SEGMENTS` of include/linux/udp.h).
 const LIST_MOST: i32 = 128;
-/// An offset that is not set.
-const UNSET: i32 = 0xffff;
 
 /// Addresses of the code that all functions with packets share.
 #[derive(Debug, Clone, Copy, Default)]

@@ -8,8 +8,6 @@ use super::skb::*;
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
 
-/// An offset that is not set.
-const UNSET: i32 = 0xffff;
 /// Bytes of a transport header without which nothing is known of it: its ports.
 const TRANSPORT: i32 = 8;
 /// A page's bytes for each of those of its description: 4096 for 64.

@@ -46,8 +46,8 @@ pub(super) fn describe(row: &mut SocketRow, r: &SocketRecord) {
     row.error = (row.proto == TCP && r.error != 0).then_some(r.error.into());
 }
 
-/// Does this tell nothing new of how long it was there? It is told of when it begins (a state is logged as it was before it changed), and with the first segment that
-/// shows a port which connect() has found.
+/// Has this record nothing new of how long the socket was there? One is written when it begins (a state is logged as it was before it changed), and one with the
+/// first segment that shows a port which connect() has found.
 fn is_of_what_was_seen(row: &SocketRow, r: &SocketRecord) -> bool {
     let new_port = r.port != 0 && i32::from(r.port) != row.local_port;
     i32::from(r.protocol) == TCP && (r.state == CLOSE || new_port)

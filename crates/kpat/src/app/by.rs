@@ -1,10 +1,11 @@
 //! `kpat app --by`: sockets added up by process, other end, service, cgroup or user.
 
 use super::json::spread;
+use super::text::{number, size};
 use crate::listing::Listing;
 use crate::open::Integrated;
 use crate::output::{Meter, Output};
-use crate::render::{Column, Style, Table, bytes, count, duration};
+use crate::render::{Column, Style, Table, count, duration};
 use crate::times;
 use kpat_query::app::{self, OUTCOMES, Sums, Worst};
 use serde_json::{Value, json};
@@ -103,8 +104,6 @@ fn text(by: By, all: &[Sums], listing: &Listing, out: &Output) -> anyhow::Result
         Column::right("longest", 10),
     ]);
     let plain = |text: String| (text, Style::Plain);
-    let number = |n: u64| if n == 0 { String::new() } else { count(n) };
-    let size = |n: i64| if n <= 0 { String::new() } else { bytes(n as u64) };
     for s in all {
         let median = |w: &Worst| plain(w.of.quantile(0.5).map(duration).unwrap_or_default());
         let worst = |w: &Worst| plain(w.socket_id.map(|_| duration(w.of.max)).unwrap_or_default());

@@ -21,6 +21,16 @@ fn mean(s: &Spread) -> String {
     s.mean().map(|m| bytes(m.round() as u64)).unwrap_or_default()
 }
 
+/// Nothing for none.
+pub(super) fn number(n: u64) -> String {
+    if n == 0 { String::new() } else { count(n) }
+}
+
+/// Bytes; nothing for none, or if they are not known.
+pub(super) fn size(n: i64) -> String {
+    if n <= 0 { String::new() } else { bytes(n as u64) }
+}
+
 pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<()> {
     let mut table = Table::new(&[
         Column::right("socket", 0),
@@ -39,8 +49,6 @@ pub fn list(all: &[Traffic], listing: &Listing, out: &Output) -> anyhow::Result<
         Column::right("round trip", 8),
         Column::left("held back by", 9, 10),
     ]);
-    let number = |n: u64| if n == 0 { String::new() } else { count(n) };
-    let size = |n: i64| if n <= 0 { String::new() } else { bytes(n as u64) };
     for t in all {
         let (send, device, recv) =
             (t.layer(Crossing::Send), t.layer(Crossing::ToDevice), t.layer(Crossing::Recv));
@@ -79,7 +87,7 @@ pub fn unopened(o: &Opening) -> Option<String> {
 fn opening(o: &Opening) -> String {
     let why = match o.outcome {
         Outcome::Closed => {
-            ": by its process, which waited no longer, or was told of an ICMP message (one that comes within connect() ends nothing by itself)"
+            ": by its process, which waited no longer, or got the error of an ICMP message (one that comes within connect() ends nothing by itself)"
         }
         _ => "",
     };

@@ -21,7 +21,7 @@ pub fn add(logs: &[OfDevice], all: &[Drops], notes: &mut Pairs) {
     }
 }
 
-/// Drops that mean the same side by side: it is said once. In the order of the first of each.
+/// Drops that mean the same side by side, so that they are explained once. In the order of the first of each.
 fn by_meaning<'a>(drops: impl Iterator<Item = &'a Drops>) -> Vec<(Option<&'static str>, Vec<&'a Drops>)> {
     let mut out: Vec<(Option<&'static str>, Vec<&Drops>)> = Vec::new();
     for d in drops {
