@@ -25,11 +25,11 @@ build: ui ## compiler and headers if they are missing, then target/release/kpat
 	@scripts/quiet "building kpat" cargo build --release --locked
 
 demo: ## real packets through a router: recorded, captured, joined, looked up
-	@scripts/demo-build
+	@scripts/ready demo
 	@scripts/demo
 
 test: ## lint, all tests, house checks, lab; ends with "N passed, N failed"
-	@scripts/test-build || { echo "0 passed, 1 failed"; exit 1; }
+	@scripts/ready test || { echo "0 passed, 1 failed"; exit 1; }
 	@scripts/test
 
 lint: setup-test ## rustfmt and clippy, nothing may be left
