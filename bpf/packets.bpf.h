@@ -139,6 +139,18 @@ static __always_inline u64 link_signature(struct skb skb, u64 head, struct heade
 	return (kread_word(head + h.mac) ^ kread_word(head + h.mac + 8) * 131 ^ tag) | 1;
 }
 
+#define ETH_P_802_3 0x0001
+#define ETH_P_802_2 0x0004
+
+/*
+ * Does this number say what a packet is? An EtherType does, and on Ethernet the numbers that the kernel gives to frames with a length in place
+ * of one, as spanning tree's (eth_type_trans() in net/ethernet/eth.c). Elsewhere small numbers are of other things, as netlink's families.
+ */
+static __always_inline bool is_protocol(u16 type, u16 link_type)
+{
+	return type >= 0x600 || (link_type == ARPHRD_ETHER && (type == ETH_P_802_3 || type == ETH_P_802_2));
+}
+
 /*
  * Is a packet wanted that has headers? A device pointer from which no namespace can be read is counted: nobody can tell whether
  * its packet was asked for, and if that is the rule none will be in the log. No pointer at all is no fault: a packet that waits at a
@@ -148,7 +160,7 @@ static __always_inline bool wanted(struct kp_ring_ctl *ctl, struct skb skb, u64 
 {
 	bool elsewhere = w->netns ? !here : !kernel_address(skb_dev(skb));
 
-	if (!elsewhere && ethertype(h, head) < 0x600)
+	if (!elsewhere && !is_protocol(ethertype(h, head), w->link_type))
 		return false;
 	if (elsewhere || (has_filter && !filter_matches(skb.at, head, h.mac, h.network, w->link_type | port << 16)) || !of_chosen(skb, h, w)) {
 		/* not of ports that are still to be written, nor of a place that is the socket's */
@@ -183,7 +195,7 @@ static __always_inline bool refused_as_before(struct kp_ring_ctl *ctl, struct sk
 
 /*
  * First sight of a header buffer: is it a packet, and is it wanted? Netlink and unix sockets use skbs too; a packet
- * has an EtherType and a network header, or belongs to an internet socket that is about to give it one. The filter
+ * has a protocol and a network header, or belongs to an internet socket that is about to give it one. The filter
  * needs headers, or what will be in them (origin.bpf.h); where neither is known a packet begins when it has them. `port`: the one
  * that a datagram will be sent to, where its transport header is not written yet, else 0. `what`: of the point where it is seen.
  * Returns its entry's place, 0: not ours.

@@ -24,7 +24,8 @@ use crate::spill::Sorter;
 use crate::stamps::{Clocks, Stamps};
 use crate::wifi::Network;
 use kpat_klog::{Log, end_time};
-use kpat_model::hash::Map;
+use kpat_model::hash::{Map, Set};
+use kpat_model::meta::Device;
 use kpat_model::{
     BootNs, Call, EventKind, FootprintRecord, GuestClock, Loss, LossCause, Member, Record, Timed,
 };
@@ -562,17 +563,21 @@ fn closed_at(log: &Log) -> i64 {
 /// What verdicts need to know of the log as a whole.
 fn terms(log: &Log, roles: &[Roles]) -> Terms {
     let any = |role: u32| roles.iter().any(|r| r.has(role));
+    // Since Linux 6.3 ICMPv6 gives a reason for what it does not take, as neighbour discovery does; none then says that nobody handles that type.
+    let icmp_says = log.drop_reasons().any(|(_, name)| name.starts_with("IPV6_NDISC_"));
+    let tells_nothing = |place: &str| !(icmp_says && place.starts_with("icmpv6_rcv"));
+    let dropper = |place: &str| dropper(place).filter(|d| *d != Reason::Handled || tells_nothing(place));
     let droppers = log.symbols().iter().filter_map(|s| Some((s.addr, dropper(&s.text)?))).collect();
+    let places = |which: &dyn Fn(&Device) -> bool| {
+        log.devices().iter().filter(|d| which(d)).map(|d| (d.netns, d.ifindex)).collect::<Set<_>>()
+    };
+    let bridges = places(&|d| d.driver == "bridge");
     Terms {
         knows: Knows { local: any(LOCAL_IN), driver: any(XMIT), queue: any(QDISC_IN) },
         reasons: log.drop_reasons().map(|(code, name)| (*code as i32, Reason::of(Some(name)))).collect(),
         droppers,
-        of_programs: log
-            .devices()
-            .iter()
-            .filter(|d| d.driver == "tun")
-            .map(|d| (d.netns, d.ifindex))
-            .collect(),
+        of_programs: places(&|d| d.driver == "tun"),
+        ports: places(&|d| d.master.is_some_and(|m| bridges.contains(&(d.netns, m)))),
         drop_point: log.meta().functions.iter().find(|f| f.name == "skb:kfree_skb").map(|f| f.id),
     }
 }

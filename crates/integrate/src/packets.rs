@@ -173,6 +173,8 @@ pub(super) struct Terms {
     pub droppers: Map<u64, Reason>,
     /// Namespace and index of the interfaces behind which there is a program (drivers/net/tun.c): what comes in by one of them, a thread wrote.
     pub of_programs: Set<(u32, u32)>,
+    /// Those that are ports of a bridge.
+    pub ports: Set<(u32, u32)>,
     /// The point at which what is dropped is freed, where it is recorded.
     pub drop_point: Option<u16>,
 }
@@ -335,6 +337,13 @@ impl Packets {
         self.control.polled(cpu);
     }
 
+    /// Why a frame of spanning tree was freed as what is dropped is: by a bridge that took it from a port, or by a device that is none.
+    fn at_port(&mut self, drop: &Event) -> Reason {
+        let device =
+            self.live.find(drop.packet.0).and_then(|at| self.live.at(at).headers.device_at(drop.at.0));
+        if device.is_some_and(|d| self.terms.ports.contains(&d)) { Reason::Handled } else { Reason::of(None) }
+    }
+
     /// Says whether it is what it seems: a part of another packet is not dropped where it is freed as if it were.
     pub fn event(&mut self, cpu: u16, e: &Event) -> bool {
         if e.kind != EventKind::Drop {
@@ -344,11 +353,10 @@ impl Packets {
         let code = e.drop_code();
         let by = match (self.terms.droppers.get(&e.b), self.terms.reasons.get(&code)) {
             // Where that function gives a reason, it dropped it. Kernels without reasons (before 5.17) never give one.
-            (Some(Reason::TimeWait | Reason::Closing | Reason::Part), known)
-                if known != Some(&Reason::Unspecified) =>
-            {
-                known.copied().unwrap_or(Reason::of(None))
-            }
+            (
+                Some(Reason::TimeWait | Reason::Closing | Reason::Handled | Reason::Port | Reason::Part),
+                known,
+            ) if known != Some(&Reason::Unspecified) => known.copied().unwrap_or(Reason::of(None)),
             (Some(by), _) => *by,
             (None, Some(reason)) => *reason,
             (None, None) => Reason::of(None),
@@ -358,6 +366,7 @@ impl Packets {
             Some(Owner::Sniffer) => Reason::Sniffer,
             None => by,
         };
+        let reason = if reason == Reason::Port { self.at_port(e) } else { reason };
         let within = self.control.at(cpu, e.ctx, e.packet.0);
         let live = self.live.find(e.packet.0).map(|place| self.live.at(place));
         let (datagram, part, copied) =
@@ -368,6 +377,9 @@ impl Packets {
             self.control.dropped(cpu, e.ctx, datagram);
         }
         let Some(p) = self.at_work(e.packet.0, e.at.0) else { return with_whole };
+        if reason == Reason::Handled {
+            p.taken.by_protocol(e.at.0);
+        }
         if with_whole {
             p.fate.dropped(Drop { at: e.at.0, code: Some(code), reason, cpu, ctx: e.ctx, within });
         } else {

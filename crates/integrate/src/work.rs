@@ -404,6 +404,7 @@ fn write_described(dir: &Path, log: &Log, passed: &Passed) -> Result<()> {
             driver: d.driver.clone(),
             phc: d.phc.map(|n| n as i32),
             above: d.above.map(|n| n as i32),
+            master: d.master.map(|n| n as i32),
         })
         .collect();
     write_all(dir, &devices)?;

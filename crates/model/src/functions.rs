@@ -124,6 +124,10 @@ words! {
         FarEnd "far-end";
         /// It goes on in copies that were made of it there, one for each way (HSR, PRP). Of what was not copied it was the packet: a duplicate.
         Copied "copied";
+        /// The host's own protocol took it, and frees all that it takes as what is dropped is. Only where the function gave no reason.
+        Handled "handled";
+        /// A bridge takes the frames of spanning tree that its ports receive, and frees them as what is dropped is. Only where the function gave no reason.
+        Port "port";
         /// It was freed with a packet that it was a part of, without a reason of its own. Only where receive offload had it last.
         Part "part";
     }

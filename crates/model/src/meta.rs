@@ -172,6 +172,9 @@ pub struct Device {
     /// Index of the interface of the same namespace that it is above: a VLAN's, a macvlan's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub above: Option<u32>,
+    /// Index of the bridge, bond or other device that it is a port of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub master: Option<u32>,
 }
 
 /// A symbol that a drop event's address resolves to.

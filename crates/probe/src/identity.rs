@@ -107,10 +107,35 @@ impl Addresses {
     }
 
     fn device(&self, d: Device) -> Device {
-        let Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc, above } =
-            d;
+        let Device {
+            netns,
+            netns_since,
+            netns_name,
+            ifindex,
+            name,
+            link_type,
+            mac,
+            mtu,
+            driver,
+            phc,
+            above,
+            master,
+        } = d;
         let (name, mac) = (self.device_name(&name), self.word(&mac));
-        Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc, above }
+        Device {
+            netns,
+            netns_since,
+            netns_name,
+            ifindex,
+            name,
+            link_type,
+            mac,
+            mtu,
+            driver,
+            phc,
+            above,
+            master,
+        }
     }
 
     /// Announcements of the kernel and notes of the recorder.

@@ -212,6 +212,7 @@ fn device(netns: &NetnsRef, link: Link, driver: String) -> Device {
         driver,
         phc: None,
         above: link.above,
+        master: Some(link.master).filter(|m| *m != 0),
     }
 }
 

@@ -13,6 +13,8 @@ pub fn ethertype(code: i32) -> String {
         // What the kernel calls frames with a length in place of a type.
         0x0001 => "802.3".to_owned(),
         0x0004 => "LLC".to_owned(),
+        // Its service access point, which a frame without EtherType has.
+        0x0042 => "STP".to_owned(),
         0x8035 => "RARP".to_owned(),
         ETH_IPV6 => "IPv6".to_owned(),
         0x8847 | 0x8848 => "MPLS".to_owned(),

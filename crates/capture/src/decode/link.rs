@@ -1,13 +1,16 @@
 //! Link headers other than 802.11: Ethernet with its tags, cooked, loopback; LLC/SNAP; PPPoE and MPLS between link
 //! and network.
 
-use kpat_model::{Footprint, Link};
+use kpat_model::{Footprint, Link, Network};
 
-use super::{Bytes, network};
+use super::{Bytes, content, network};
 
 const TAGGED: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// Smaller values of the type field are lengths (IEEE 802.3).
 const FIRST_ETHERTYPE: u16 = 0x0600;
+pub(super) const ETH_P_802_2: u16 = 0x0004;
+/// No EtherType: the service access point of spanning tree (IEEE 802.1D).
+const SPANNING_TREE: u16 = 0x0042;
 
 pub(super) fn ethernet(out: &mut Footprint, d: Bytes, depth: u8) {
     let Some(head) = d.array::<14>(0) else {
@@ -48,7 +51,7 @@ fn tags(out: &mut Footprint, mut link: Link, mut d: Bytes, depth: u8) {
         network::ethertype(out, link.ethertype, d, depth);
         return;
     }
-    link.ethertype = snap(d).unwrap_or(0);
+    link.ethertype = snap(d).unwrap_or_else(|| of_llc(d));
     out.link = Some(link);
     llc(out, d, depth);
 }
@@ -62,10 +65,24 @@ fn snap(d: Bytes) -> Option<u16> {
     }
 }
 
+/// What stands for the EtherType of a frame that has none: the kernel's ETH_P_802_2, or [`SPANNING_TREE`]. 0: it is cut before that.
+fn of_llc(d: Bytes) -> u16 {
+    match d.array::<3>(0) {
+        Some([0x42, 0x42, 0x03]) => SPANNING_TREE,
+        Some(_) => ETH_P_802_2,
+        None => 0,
+    }
+}
+
 /// What follows an 802.11 header or an 802.3 length.
 pub(super) fn llc(out: &mut Footprint, d: Bytes, depth: u8) {
     match snap(d) {
         Some(ethertype) => network::ethertype(out, ethertype, d.behind(8), depth),
+        None if of_llc(d) == SPANNING_TREE => {
+            out.network = Some(Network::Other(SPANNING_TREE));
+            out.message = content::of_spanning_tree(d.behind(3).data);
+            out.cut |= d.data.len() < 8 && d.wire as usize > d.data.len();
+        }
         None => out.cut |= d.data.len() < 8 && d.wire as usize > d.data.len(),
     }
 }

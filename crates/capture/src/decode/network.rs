@@ -32,6 +32,7 @@ pub(super) fn ethertype(out: &mut Footprint, ethertype: u16, d: Bytes, depth: u8
         }
         0x8847 | 0x8848 => link::mpls(out, d, depth),
         0x8864 => link::pppoe(out, d, depth),
+        link::ETH_P_802_2 => link::llc(out, d, depth),
         other => out.network = Some(Network::Other(other)),
     }
 }

@@ -134,7 +134,7 @@ fn tags_are_read_as_far_as_they_go() {
     check(1, &[start, "8100 2005 0806"], 60, "link 0806 [5, -1], cut");
     check(1, &[start, "88a8 0064 8100 00c8"], 60, "link 8100 [100, 200], cut");
     check(1, &[start, "88a8 0064 8100 00c8 8100 0001 88cc"], 60, "link 88cc [100, 200], other 88cc");
-    check(1, &[start, "0004 42420300"], 60, "link 0000 [-1, -1], cut");
+    check(1, &[start, "0004 42420300"], 60, "link 0042 [-1, -1], other 0042, cut");
 }
 
 #[test]
@@ -207,6 +207,16 @@ fn packets_of_the_kernel() {
     assert_eq!(held((2, 801, 0, 0), 80, 0, &[mac]), "wifi 0108 a1 b2 1250, other 88cc");
     let avs = "80211001 00000008";
     assert_eq!(held((2, 802, 0, 0), 80, 0, &[avs, mac]), "wifi 0108 a1 b2 1250, other 88cc");
+}
+
+#[test]
+fn frames_without_an_ethertype() {
+    let frame =
+        |rest: &str| held((2, 1, 4, 0), 60, 0, &["0180c2000000 0200000000a1 0026", rest, "0000000000"]);
+    assert_eq!(frame("424203 0000 00 00 01"), "link 0042 [-1, -1], other 0042");
+    assert_eq!(frame("fefe03 83 1b 01 00"), "link 0004 [-1, -1]");
+    assert_eq!(frame("aaaa03 000000 88cc"), "link 88cc [-1, -1], other 88cc");
+    assert_eq!(held((3, 1, 4, 0), 38, 0, &["424203 0000 00 00 00"]), "other 0042");
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Taken {
 
     pub(super) fn play(&mut self, t: &Touch, roles: Roles) {
         if roles.has(LOCAL_IN) {
-            self.local_in_at = self.local_in_at.max(t.entry);
+            self.by_protocol(t.entry);
         }
         if roles.has(SOCK_QUEUE) {
             let at = if roles.has(OTHER_QUEUE) { &mut self.other_at } else { &mut self.queued_at };
@@ -48,6 +48,10 @@ impl Taken {
         if roles.has(SOCK_READ) {
             self.read(t);
         }
+    }
+
+    pub(super) fn by_protocol(&mut self, at: i64) {
+        self.local_in_at = self.local_in_at.max(at);
     }
 
     fn read(&mut self, t: &Touch) {

@@ -56,6 +56,10 @@ pub(crate) enum Reason {
     FarEnd,
     /// Copies were made of it for where it goes on, if any were made since it came there.
     Copied,
+    /// A protocol of this host took it; it is freed like what is dropped, with no reason.
+    Handled,
+    /// The same, if it came in by a port of a bridge.
+    Port,
     /// Freed as a part of another packet, if it is one: see [`super::parts`].
     Part,
     /// The kernel does not say why.
@@ -92,6 +96,8 @@ pub(crate) fn dropper(place: &str) -> Option<Reason> {
         Drops::Closing => Some(Reason::Closing),
         Drops::FarEnd => Some(Reason::FarEnd),
         Drops::Copied => Some(Reason::Copied),
+        Drops::Handled => Some(Reason::Handled),
+        Drops::Port => Some(Reason::Port),
         Drops::Part => Some(Reason::Part),
     }
 }
@@ -251,6 +257,8 @@ impl Evidence {
                 | Reason::Closing
                 | Reason::FarEnd
                 | Reason::Copied
+                | Reason::Handled
+                | Reason::Port
                 | Reason::Part,
             ) => cases::UNSAID,
         }
@@ -452,7 +460,7 @@ impl Live {
             // What came at last came elsewhere.
             Reason::FarEnd => self.way.came_after_it_was_sent(),
             Reason::Copied => self.was_copied_away(d.at),
-            Reason::Sniffer => true,
+            Reason::Handled | Reason::Sniffer => true,
             _ => false,
         };
         left_behind || self.way.in_taps(d.at)

@@ -54,6 +54,7 @@ fn device(d: &DeviceRow) -> Device {
         driver: d.driver.clone(),
         phc: d.phc.and_then(|n| n.try_into().ok()),
         above: d.above.and_then(|n| n.try_into().ok()),
+        master: d.master.and_then(|n| n.try_into().ok()),
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) struct Link {
     pub(super) mac: String,
     pub(super) mtu: u32,
     /// Index of the bridge or bond it belongs to, 0: none.
-    master: u32,
+    pub(super) master: u32,
     /// Index of the interface of the same namespace that it is above.
     pub(super) above: Option<u32>,
     /// How often its carrier was lost; `None`: the kernel does not count it.
@@ -95,8 +95,8 @@ pub(super) struct Link {
 
 impl Link {
     /// What a log's table of devices has of it.
-    fn in_the_log(&self) -> (&str, u16, &str, u32, Option<u32>) {
-        (&self.name, self.link_type, &self.mac, self.mtu, self.above)
+    fn in_the_log(&self) -> (&str, u16, &str, u32, Option<u32>, u32) {
+        (&self.name, self.link_type, &self.mac, self.mtu, self.above, self.master)
     }
 
     fn up(&self) -> bool {

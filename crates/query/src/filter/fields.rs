@@ -131,7 +131,7 @@ fields! {
         Get::Number(|e, _| one(e.has(flag::DPORT).then_some(e.dport.into())));
     "proto" ["ip.proto"] Number "IP protocol: a number, or tcp, udp, icmp, icmpv6" ("proto")
         Get::Number(|e, _| one(e.has(flag::PROTO).then_some(e.proto.into())));
-    "ethertype" ["eth.type"] Number "EtherType, as 0x0800" ("ethertype")
+    "ethertype" ["eth.type"] Number "EtherType, as 0x0800; 0x0042: spanning tree" ("ethertype")
         Get::Number(|e, _| one(e.has(flag::ETHER).then_some(e.ethertype.into())));
     "len" ["length", "frame.len"] Number "length of the network-layer packet in bytes; of a frame without a packet on the wire"
         ("len_bytes") Get::Number(|e, _| one(Some(e.len_bytes.into())));

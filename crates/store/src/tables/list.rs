@@ -15,7 +15,7 @@ table! { PACKET, PacketRow, "packet", 65536,
     last_ns: i64, Delta, "ns", "boot", "", "Last moment (return of the last call, last point or event).";
     path_ns: i64, Delta, "ns", "", "", "From `first_ns` until it was read, or to `last_ns`: that a packet which was read is freed later is not in it.";
     kernel_ns: i64, Delta, "ns", "", "", "Sum of the self times of its calls; a call on a list counts in full for each member.";
-    ethertype: Option<i32>, Dict, "code", "", "unknown", "EtherType of the first footprint.";
+    ethertype: Option<i32>, Dict, "code", "", "unknown", "EtherType of the first footprint; of a frame without one 0x0042, spanning tree, or 0x0004, another with an LLC header.";
     proto: Option<i32>, Dict, "code", "", "not IP", "IP protocol.";
     src_addr: Option<String>, Dict, "", "", "not IP or ARP", "Network source as first seen (before NAT).";
     dst_addr: Option<String>, Dict, "", "", "not IP or ARP", "Network destination as first seen (before NAT).";
@@ -349,6 +349,7 @@ table! { DEVICE, DeviceRow, "device", 65536,
     driver: String, Dict, "", "", "", "Kernel driver, empty: unknown.";
     phc: Option<i32>, Dict, "", "", "it did not stamp what it received when recording began", "Number of its clock: /dev/ptpN.";
     above: Option<i32>, Dict, "", "", "it is above none, or it is not known", "Index of the interface of the same namespace that it is above, as a VLAN or a macvlan is.";
+    master: Option<i32>, Dict, "", "", "it is a port of none, or it is not known", "Index of the bridge, bond or other device that it is a port of.";
 } }
 
 table! { INTERFACE, InterfaceRow, "interface", 65536,

@@ -112,7 +112,7 @@ macro_rules! table {
             $($body)*
             mac_src: Option<String>, Dict, "", "", "no link layer seen", "Link source address, `aa:bb:cc:dd:ee:ff`.";
             mac_dst: Option<String>, Dict, "", "", "no link layer seen", "Link destination address.";
-            ethertype: Option<i32>, Dict, "code", "", "unknown", "EtherType after VLAN tags.";
+            ethertype: Option<i32>, Dict, "code", "", "unknown", "EtherType after VLAN tags; of a frame without one 0x0042, spanning tree, or 0x0004, another with an LLC header.";
             vlan: Option<i32>, Dict, "", "", "untagged", "Outer VLAN id.";
             vlan_inner: Option<i32>, Dict, "", "", "not double tagged", "Inner VLAN id.";
             wifi_fc: Option<i32>, Dict, "code", "", "not 802.11", "802.11 frame control.";

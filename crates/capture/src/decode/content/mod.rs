@@ -85,6 +85,25 @@ pub(super) fn of_arp(data: &[u8]) -> Option<Message> {
     Some(Message { text: text.into(), behind_headers: false })
 }
 
+/// A frame of spanning tree, from behind its LLC header: IEEE 802.1D, 9.3, as far as recordings keep it.
+pub(super) fn of_spanning_tree(data: &[u8]) -> Option<Message> {
+    let [0, 0, _version, kind] = array(data, 0)? else { return None };
+    let mut text = match kind {
+        0x00 => "configuration",
+        0x02 => "rapid configuration",
+        0x80 => "topology change notification",
+        _ => return None,
+    }
+    .to_owned();
+    let flags = if kind == 0x80 { 0 } else { *data.get(4)? };
+    for (bit, meaning) in [(0x01, ", topology change"), (0x80, ", topology change acknowledged")] {
+        if flags & bit != 0 {
+            text += meaning;
+        }
+    }
+    Some(Message { text: text.into(), behind_headers: false })
+}
+
 /// What an ICMP message is about, from its header on.
 pub(super) fn of_icmp(kind: u8, code: u8, data: &[u8]) -> Option<Message> {
     let text = match (kind, code) {

@@ -43,6 +43,25 @@ fn answers() {
     assert_eq!(of_udp(54, 9, &dns(0x0100, [1, 0], name)), None);
 }
 
+/// IEEE 802.1D-2004, 9.3.1 to 9.3.3.
+#[test]
+fn spanning_tree() {
+    let of = |data: &[u8]| of_spanning_tree(data).map(|m| m.text.into_string());
+    assert_eq!(
+        of(&[0, 0, 0, 0, 0x81]).unwrap(),
+        "configuration, topology change, topology change acknowledged"
+    );
+    assert_eq!(of(&[0, 0, 2, 2, 0x3c]).unwrap(), "rapid configuration");
+    assert_eq!(
+        of(&[0, 0, 0, 0x80, 0xff]).unwrap(),
+        "topology change notification",
+        "what is behind it is padding"
+    );
+    for other in [&[0, 1, 0, 0, 0][..], &[0, 0, 0, 7, 0], &[0, 0, 0], &[0, 0, 0, 0]] {
+        assert_eq!(of(other), None, "{other:02x?}");
+    }
+}
+
 #[test]
 fn options_of_tcp() {
     let of = |bytes: &[u8]| of_tcp(bytes, true);
