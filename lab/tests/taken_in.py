@@ -11,6 +11,8 @@ from kpatlab.topology import wait_for
 from tests.place import Inside, begun, integrated, joined, own, probed, sh
 
 SPANNING_S, PINGS = 6, 10
+# A folder for the logs, which stay then: those of crates/integrate/tests/recorded_taken are from here.
+KEEP = os.environ.get("KPAT_KEEP_TAKEN")
 HERE, THERE = "fd98::1", "fd98::2"
 
 
@@ -29,9 +31,17 @@ class TakenIn(unittest.TestCase):
         recorder.stop(cache.patience())
         return integrated(self, self.dir / "k.kbl")
 
+    def each_has_its_frame(self, packets: list[dict], captures: list) -> None:
+        """Which is one of the same sender, as it left; the next one is at least half of hello's second later."""
+        store = self.dir / "joined.kpat"
+        sh(play.kpat_path(), "integrate", self.dir / "k.kbl", *captures, "-o", store)
+        rows = sh(play.kpat_path(), "sql", store, "--tsv", "select packet_id, capture_id, number from association").stdout.splitlines()[1:]
+        self.assertEqual(sorted(int(r.split()[0]) for r in rows), sorted(p["packet_id"] for p in packets), rows)
+        self.assertEqual(len({tuple(r.split()[1:]) for r in rows}), len(rows), "no frame has two packets")
+
     def test_a_bridge_takes_spanning_trees_frames_of_its_ports(self):
         """a and b: bridges, by a cable; c: the end of another of a's cables, which is no bridge's port."""
-        a, b, c = own(self, "stp", "abc")
+        a, b, c = own(self, "stp", "abc", KEEP and f"{KEEP}/stp")
         for ns, dev, other, end in ((a, "v0", b, "v1"), (a, "w0", c, "w1")):
             sh("ip", "link", "add", dev, "netns", ns, "type", "veth", "peer", "name", end, "netns", other)
         for ns, ports in ((a, ("v0", "w0")), (b, ("v1",))):
@@ -56,16 +66,18 @@ class TakenIn(unittest.TestCase):
         for s in sniffers:
             s.stop(cache.patience())
         self.assertEqual(len(roots), 1, "each took the other's frames, or they would not have agreed")
+        captures = [self.dir / f"{dev}.pcap" for dev in ("v0", "w0", "v1")]
         sent = {dev: sh("tcpdump", "-nr", self.dir / f"{dev}.pcap").stdout.count("STP") for dev in ("v0", "w0", "v1")}
         self.assertGreater(sent["w0"], SPANNING_S / 2)
         found = packets_of(store, "not ip and not ipv6 and not arp")
         by_verdict = {v: sum(p["verdict"] == v for p in found) for v in sorted({p["verdict"] for p in found})}
         self.assertEqual(by_verdict, {"delivered": sent["v0"] + sent["v1"], "dropped": sent["w0"]}, found)
         self.assertEqual({p["protocol"] for p in found}, {"STP"})
+        self.each_has_its_frame(found, captures)
         print(f"taken in: {by_verdict} of spanning tree", flush=True)
 
     def test_icmpv6_takes_echoes_and_neighbours(self):
-        here, there = joined(self, "icmp6", "v0", "10.98.4.1", "10.98.4.2")
+        here, there = joined(self, "icmp6", "v0", "10.98.4.1", "10.98.4.2", KEEP and f"{KEEP}/icmpv6")
         for ns, address in ((here, HERE), (there, THERE)):
             sh("ip", "-n", ns, "addr", "add", f"{address}/64", "dev", "v0", "nodad")
         ready = lambda: all("scope link \n" in sh("ip", "-n", ns, "-6", "addr", "show", "dev", "v0", "scope", "link").stdout for ns in (here, there))

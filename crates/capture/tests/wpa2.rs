@@ -27,7 +27,7 @@ fn read(keys: &str, cut: usize) -> (BTreeMap<u64, String>, u64) {
             Some(Network::V4 { .. }) => 0x0800,
             Some(Network::V6 { .. }) => 0x86dd,
             Some(Network::Arp { .. }) => 0x0806,
-            Some(Network::Other(kind)) => *kind,
+            Some(Network::Other(kind, _)) => *kind,
             None => 0,
         };
         let ports = match print.transport {

@@ -89,7 +89,7 @@ fn fields(f: &Footprint) -> Option<Fields> {
             let key = fragment.map_or(0, |(id, ..)| h.with(u64::from(id) << 8).value().max(1));
             Fields { key, same, fragment: fragment.map(|(_, offset, _)| offset) }
         }
-        Network::Arp { .. } | Network::Other(_) => Fields { key: 0, same: 0, fragment: None },
+        Network::Arp { .. } | Network::Other(..) => Fields { key: 0, same: 0, fragment: None },
     })
 }
 

@@ -94,7 +94,7 @@ pub(super) fn ethertype(f: &Footprint) -> Option<i32> {
         Some(Network::V4 { .. }) => Some(0x0800),
         Some(Network::V6 { .. }) => Some(0x86dd),
         Some(Network::Arp { .. }) => Some(0x0806),
-        Some(Network::Other(ty)) => Some(i32::from(*ty)),
+        Some(Network::Other(ty, _)) => Some(i32::from(*ty)),
         None => f.link.map(|l| i32::from(l.ethertype)),
     }
 }

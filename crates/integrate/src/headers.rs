@@ -19,7 +19,7 @@ pub(super) fn network_len(f: &Footprint, record: &FootprintRecord) -> Option<(u3
         Some(Network::V4 { total_len, .. }) => u32::from(*total_len),
         Some(Network::V6 { payload_len, .. }) => u32::from(*payload_len) + 40,
         Some(Network::Arp { .. }) => 28,
-        Some(Network::Other(_)) | None => 0,
+        Some(Network::Other(..)) | None => 0,
     };
     let link: u32 = match (record.start_layer, &f.link) {
         (2, Some(_)) if record.link_type == 1 => 14,

@@ -122,6 +122,11 @@ fn every_sort_of_key() {
         tagged.extend_from_slice(&ipv4(you, me, id, 6, 64, 20, &tcp(1, 2, i as u32 * 999, 0, 2)));
         let tagged = ether(DUT, PEER, 0x8100, &tagged);
         w.receive(at + 5_000_000, &tagged, &tagged);
+        // What is neither IP nor ARP: numbered at its start, and alike (LLDP).
+        let numbered = ether(PEER, DUT, 0x88b5, &[&i.to_be_bytes()[..], &[0; 40]].concat());
+        w.send(at + 6_000_000, &numbered, 62, (0, 0), std::slice::from_ref(&numbered));
+        let alike = ether(DUT, PEER, 0x88cc, &[2, 7, 4, 2, 0, 0, 0, 0, 1, 4, 7, 3, 0]);
+        w.receive(at + 6_500_000, &alike, &alike);
     }
     w.log.close();
     let truth = w.cap.close();
@@ -131,7 +136,7 @@ fn every_sort_of_key() {
     assert!(score.precision >= 0.999 && score.recall >= 0.999);
     assert_clock(&report, clock);
     let rows: Vec<AssociationRow> = kpat_store::TableFile::open(&out, &ASSOCIATION).unwrap().all().unwrap();
-    for key in [match_key::ARP, match_key::TRANSPORT, match_key::NETWORK, match_key::FULL] {
+    for key in [match_key::LINK, match_key::ARP, match_key::TRANSPORT, match_key::NETWORK, match_key::FULL] {
         assert!(rows.iter().any(|r| r.key == key), "{}", match_key::name(key));
     }
 }

@@ -205,6 +205,7 @@ code_module! {
         ARP = 5, "ARP", "Operation and addresses.";
         WIFI = 6, "802.11 sequence control", "Transmitter, receiver, sequence and fragment number.";
         INNER = 7, "tunnel payload", "What the tunnel carries.";
+        LINK = 8, "link", "Sender's link address, EtherType and the first eight bytes behind the link header, of what is neither IP nor ARP.";
     }
 }
 

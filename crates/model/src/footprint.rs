@@ -62,8 +62,8 @@ pub enum Network {
     },
     /// RFC 826 for IPv4 over Ethernet.
     Arp { op: u16, sender_mac: [u8; 6], sender_ip: Ipv4Addr, target_mac: [u8; 6], target_ip: Ipv4Addr },
-    /// Another EtherType.
-    Other(u16),
+    /// Another EtherType, and the first eight bytes behind the link header, which recordings keep; 0 where they are not there.
+    Other(u16, [u8; 8]),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

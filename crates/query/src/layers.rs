@@ -106,7 +106,10 @@ macro_rules! layers_of {
             transport.push(("tcp_tsval", "TS", r.tcp_tsval.map(|n| n.to_string())));
             transport.push(("tcp_tsecr", "ecr", r.tcp_tsecr.map(|n| n.to_string())));
             transport.push(("message", "", r.message.clone()));
-            layer(r.ip_proto.map_or("transport".to_owned(), protocol::ip_proto), transport);
+            let other = || {
+                r.ethertype.filter(|_| r.ip_src.is_none()).map_or("transport".to_owned(), protocol::ethertype)
+            };
+            layer(r.ip_proto.map_or_else(other, protocol::ip_proto), transport);
             out
         }
     };
@@ -151,6 +154,7 @@ fn of_key(key: i32) -> &'static [&'static str] {
         match_key::TRANSPORT => TRANSPORT,
         match_key::TCP_INTERVAL => &["ip_src", "ip_dst", "sport", "dport", "tcp_seq"],
         match_key::ARP => &["arp_op", "ip_src", "ip_dst", "mac_src", "mac_dst"],
+        match_key::LINK => &["mac_src", "ethertype"],
         match_key::WIFI => &["wifi_ra", "wifi_ta", "wifi_seq"],
         _ => &[],
     }

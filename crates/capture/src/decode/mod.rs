@@ -116,6 +116,13 @@ enum Length {
 }
 
 impl<'a> Bytes<'a> {
+    /// The first eight of a header that is not decoded.
+    fn start(self) -> [u8; 8] {
+        let mut out = [0; 8];
+        out.iter_mut().zip(self.data).for_each(|(to, from)| *to = *from);
+        out
+    }
+
     #[inline]
     fn array<const N: usize>(self, at: usize) -> Option<[u8; N]> {
         self.data.get(at..)?.first_chunk().copied()

@@ -25,7 +25,7 @@ pub(super) fn ethertype(out: &mut Footprint, ethertype: u16, d: Bytes, depth: u8
         ETHERTYPE_IPV6 => ipv6(out, d, depth),
         ETHERTYPE_ARP => arp(out, d),
         ETHERTYPE_RARP => {
-            out.network = Some(Network::Other(ETHERTYPE_RARP));
+            out.network = Some(Network::Other(ETHERTYPE_RARP, d.start()));
             if is_ipv4_over_ethernet(d.array(0)) {
                 out.message = content::of_arp(d.data);
             }
@@ -33,7 +33,7 @@ pub(super) fn ethertype(out: &mut Footprint, ethertype: u16, d: Bytes, depth: u8
         0x8847 | 0x8848 => link::mpls(out, d, depth),
         0x8864 => link::pppoe(out, d, depth),
         link::ETH_P_802_2 => link::llc(out, d, depth),
-        other => out.network = Some(Network::Other(other)),
+        other => out.network = Some(Network::Other(other, d.start())),
     }
 }
 
@@ -54,7 +54,7 @@ pub(super) fn ipv4(out: &mut Footprint, d: Bytes, depth: u8) {
         return;
     };
     if h[0] >> 4 != 4 {
-        out.network = Some(Network::Other(ETHERTYPE_IPV4));
+        out.network = Some(Network::Other(ETHERTYPE_IPV4, d.start()));
         return;
     }
     let total_len = u16::from_be_bytes([h[2], h[3]]);
@@ -113,7 +113,7 @@ pub(super) fn ipv6(out: &mut Footprint, d: Bytes, depth: u8) {
         return;
     };
     if h[0] >> 4 != 6 {
-        out.network = Some(Network::Other(ETHERTYPE_IPV6));
+        out.network = Some(Network::Other(ETHERTYPE_IPV6, d.start()));
         return;
     }
     let payload_len = u16::from_be_bytes([h[4], h[5]]);
@@ -224,6 +224,6 @@ fn arp(out: &mut Footprint, d: Bytes) {
             });
             out.message = content::of_arp(d.data);
         }
-        Some(_) => out.network = Some(Network::Other(ETHERTYPE_ARP)),
+        Some(_) => out.network = Some(Network::Other(ETHERTYPE_ARP, d.start())),
     }
 }

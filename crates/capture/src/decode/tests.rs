@@ -38,7 +38,7 @@ fn brief(f: &Footprint) -> String {
             out.push(format!("v6 {proto} len {payload_len} {fragment:?}"));
         }
         Some(Network::Arp { op, .. }) => out.push(format!("arp {op}")),
-        Some(Network::Other(kind)) => out.push(format!("other {kind:04x}")),
+        Some(Network::Other(kind, _)) => out.push(format!("other {kind:04x}")),
         None => {}
     }
     match f.transport {
@@ -71,7 +71,7 @@ fn nothing_is_cut() {
         let found = frame(link_type, &[], 60);
         assert_eq!(found, Footprint { cut: true, ..Footprint::default() }, "link type {link_type}");
     }
-    assert_eq!(l3(0x88cc, &[], 0).network, Some(Network::Other(0x88cc)));
+    assert_eq!(l3(0x88cc, &[], 0).network, Some(Network::Other(0x88cc, [0; 8])));
     assert_eq!(frame(9999, &[1, 2, 3], 3), Footprint::default());
 }
 

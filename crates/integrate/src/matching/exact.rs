@@ -335,7 +335,7 @@ impl Bucket<'_> {
             match_key::NETWORK if f.keys.ident == 0 => 70,
             match_key::NETWORK => 97,
             match_key::WIFI => 95,
-            match_key::ARP => 92,
+            match_key::ARP | match_key::LINK => 92,
             _ => 95,
         };
         if f.keys.ident != s.keys.ident {

@@ -100,7 +100,7 @@ fn network(f: &Footprint) -> Option<Net> {
             len: *payload_len,
             fragment: fragment.map(|(_, offset, more)| u64::from(offset) << 1 | u64::from(more)),
         }),
-        Network::Arp { .. } | Network::Other(_) => None,
+        Network::Arp { .. } | Network::Other(..) => None,
     }
 }
 
@@ -119,6 +119,12 @@ impl Keys {
             let h = addr(addr(start.with(u64::from(*op)), (*sender_ip).into()), (*target_ip).into());
             let exact = h.with(mac(*sender_mac)).with(mac(*target_mac)).value();
             return Some(Keys { exact, kind: match_key::ARP, ..Keys::default() });
+        }
+        // Of the link's addresses only the sender's: that is all that a cooked capture has.
+        if let (Some(Network::Other(kind, first)), Some(Link { src: Some(src), .. })) = (&f.network, &f.link)
+        {
+            let h = start.with(u64::from(*kind)).with(mac(*src)).with(u64::from_be_bytes(*first));
+            return Some(Keys { exact: h.value(), kind: match_key::LINK, ..Keys::default() });
         }
         // Encrypted or management 802.11: the sequence number is all there is.
         // Control frames have none; of the others 0 is a number like any.
