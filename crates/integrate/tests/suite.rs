@@ -34,6 +34,7 @@ mod recorded_logs;
 mod repeat;
 mod sockets;
 mod stamps;
+mod taken_in;
 mod time;
 mod windows;
 mod world;
