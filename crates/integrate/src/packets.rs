@@ -31,6 +31,7 @@ mod losses;
 mod origin;
 mod parts;
 mod prints;
+mod reason;
 mod row;
 mod sightings;
 mod taken;
@@ -41,8 +42,9 @@ pub(super) use live::Fragment;
 use live::Live;
 use living::Living;
 use losses::Losses;
+pub(super) use reason::{Reason, dropper};
+pub(super) use verdict::Knows;
 use verdict::{Drop, NEVER, judge};
-pub(super) use verdict::{Knows, Reason, dropper};
 
 /// Packets that are kept at most: more than wait in the queues of a busy host.
 const MAX_LIVE: usize = 1 << 17;

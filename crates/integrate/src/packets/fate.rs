@@ -108,7 +108,7 @@ fn at_once(a: &Drop, b: &Drop) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packets::verdict::Reason;
+    use crate::packets::Reason;
 
     #[test]
     fn what_is_freed_as_dropped_was_dropped_once() {

@@ -103,7 +103,8 @@ impl Live {
 
 #[cfg(test)]
 mod tests {
-    use super::super::verdict::{Knows, Reason};
+    use super::super::reason::Reason;
+    use super::super::verdict::Knows;
     use super::super::{Packets, Terms, Touch};
     use kpat_model::codes::verdict::{DELIVERED, DROPPED, IN_FLIGHT, TRANSFORMED};
     use kpat_model::hash::Map;
