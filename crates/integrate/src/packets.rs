@@ -259,13 +259,14 @@ impl Packets {
         p.done.touch(t, roles, &p.taken);
         p.counted.count(t);
         p.play(t, roles);
+        let of_drop = as_dropped && p.fate.frees_dropped(t);
         let first = p.counted.meets(number);
         let made = if p.way.was_received() { i64::MIN } else { p.first };
         if let Some(at) = ends_at
             && !p.headers.freed(t.point_tag())
         {
             p.fate.ends(t, roles, at);
-            if as_dropped {
+            if as_dropped && !of_drop {
                 let reason = Reason::of(None);
                 p.fate.freed_as_dropped(Drop {
                     at: t.entry,
@@ -274,6 +275,7 @@ impl Packets {
                     cpu: t.cpu,
                     ctx: t.ctx,
                     within: at,
+                    freed_at: t.entry,
                 });
             }
             self.ended.push_back((t.end, t.packet));
@@ -383,7 +385,15 @@ impl Packets {
             p.taken.by_protocol(e.at.0);
         }
         if with_whole {
-            p.fate.dropped(Drop { at: e.at.0, code: Some(code), reason, cpu, ctx: e.ctx, within });
+            p.fate.dropped(Drop {
+                at: e.at.0,
+                code: Some(code),
+                reason,
+                cpu,
+                ctx: e.ctx,
+                within,
+                freed_at: NEVER,
+            });
         } else {
             p.fate.joined(e.at.0);
         }

@@ -13,6 +13,8 @@ const MAX_DROPS: usize = 8;
 pub(super) struct Fate {
     /// Of any of its copies.
     pub(super) drops: Vec<Drop>,
+    /// The drop that was the last that befell it: what frees as dropped next on that CPU frees that copy.
+    unfreed: bool,
     /// Last time that a copy of it was seen to be freed, and the last one.
     pub(super) free_at: i64,
     pub(super) ended_at: i64,
@@ -34,6 +36,7 @@ impl Default for Fate {
     fn default() -> Fate {
         Fate {
             drops: Vec::new(),
+            unfreed: false,
             free_at: NEVER,
             ended_at: NEVER,
             ended_on: None,
@@ -54,6 +57,8 @@ impl Fate {
     pub(super) fn play(&mut self, t: &Touch, roles: Roles) {
         if roles.has(FREE) {
             self.free_at = self.free_at.max(t.entry);
+        } else if self.drops.last().is_some_and(|d| t.entry > d.at) {
+            self.unfreed = false;
         }
     }
 
@@ -62,7 +67,19 @@ impl Fate {
         if self.drops.len() >= MAX_DROPS {
             self.drops.pop();
         }
+        self.unfreed = drop.code.is_some();
         self.drops.push(drop);
+    }
+
+    /// A copy was freed where what is dropped is: of the drop before it, if nothing else befell the packet in between. However long that took: a virtual processor may
+    /// stand still there.
+    pub(super) fn frees_dropped(&mut self, t: &Touch) -> bool {
+        let drop = self
+            .drops
+            .last_mut()
+            .filter(|d| self.unfreed && (d.cpu, d.ctx) == (t.cpu, t.ctx) && d.at <= t.entry);
+        self.unfreed = false;
+        drop.map(|d| d.freed_at = t.entry).is_some()
     }
 
     /// Its buffer was freed where what is dropped is, which is an event of its own. If that is missing (its program was hit while it ran), it was dropped all the same.
@@ -109,11 +126,12 @@ fn at_once(a: &Drop, b: &Drop) -> bool {
 mod tests {
     use super::*;
     use crate::packets::Reason;
+    use crate::packets::tests::touch;
 
     #[test]
     fn what_is_freed_as_dropped_was_dropped_once() {
         let (code, reason, within) = (Some(7), Reason::Packet, At::default());
-        let event = |at| Drop { at, code, reason, cpu: 1, ctx: Context::Softirq, within };
+        let event = |at| Drop { at, code, reason, cpu: 1, ctx: Context::Softirq, within, freed_at: NEVER };
         let free = |at| Drop { code: None, reason: Reason::Unspecified, ..event(at) };
         let drops = |fate: &Fate| fate.drops.iter().map(|d| (d.at, d.code)).collect::<Vec<_>>();
         let mut fate = Fate::default();
@@ -132,5 +150,29 @@ mod tests {
         // another copy's
         fate.freed_as_dropped(Drop { cpu: 0, ..free(1_100) });
         assert_eq!(drops(&fate), [(900, Some(7)), (1_100, None)]);
+    }
+
+    #[test]
+    fn a_copy_is_freed_by_its_drop_however_long_that_takes() {
+        let drop = |at| Drop {
+            at,
+            code: Some(7),
+            reason: Reason::Packet,
+            cpu: 1,
+            ctx: Context::Softirq,
+            within: At::default(),
+            freed_at: NEVER,
+        };
+        let free = |at, cpu| Touch { cpu, ..touch(at, at, Context::Softirq) };
+        let late = 10 + 6 * DROP_FREES_NS;
+        let mut fate = Fate::default();
+        fate.dropped(drop(10));
+        assert!(fate.frees_dropped(&free(late, 1)) && fate.drops[0].freed_at == late);
+        assert!(!fate.frees_dropped(&free(late + 1, 1)), "it was freed");
+        fate.dropped(drop(late + 2));
+        assert!(!fate.frees_dropped(&free(late + 3, 0)), "on another CPU");
+        fate.dropped(drop(late + 4));
+        fate.play(&free(late + 5, 1), Roles(SOCK_QUEUE));
+        assert!(!fate.frees_dropped(&free(late + 6, 1)), "another copy went on since");
     }
 }

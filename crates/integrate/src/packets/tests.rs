@@ -45,14 +45,8 @@ fn life(steps: &[(u32, i64, i64)]) -> Live {
 }
 
 fn dropped(mut p: Live, at: i64, reason: Reason) -> Live {
-    p.fate.drops.push(Drop {
-        at,
-        code: Some(3),
-        reason,
-        cpu: 0,
-        ctx: Context::Softirq,
-        within: Default::default(),
-    });
+    let (code, ctx, within) = (Some(3), Context::Softirq, Default::default());
+    p.fate.drops.push(Drop { at, code, reason, cpu: 0, ctx, within, freed_at: NEVER });
     p.last = p.last.max(at);
     p
 }

@@ -44,6 +44,8 @@ pub(super) struct Drop {
     pub ctx: Context,
     /// What that CPU was at.
     pub within: At,
+    /// When that copy was freed, where a record says so.
+    pub freed_at: i64,
 }
 
 /// What the recording could have seen: what is missing tells something only then.
@@ -132,7 +134,8 @@ impl Evidence {
 
     /// Its end is what that drop freed.
     fn freed_as(&self, d: &Drop) -> bool {
-        (d.at..d.at.saturating_add(DROP_FREES_NS)).contains(&self.ended_at) && !self.consumed
+        let at_once = (d.at..d.at.saturating_add(DROP_FREES_NS)).contains(&self.ended_at);
+        (at_once || d.freed_at == self.ended_at && d.freed_at != NEVER) && !self.consumed
     }
 
     /// One sign of each sort.
