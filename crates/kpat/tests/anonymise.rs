@@ -6,8 +6,10 @@
 use kpat_store::tables::{ALL, ColType, Identity, identity};
 use serde_json::Value;
 use std::net::Ipv6Addr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
 
 const KPAT: &str = env!("CARGO_BIN_EXE_kpat");
 const OWN: &str = "10.213.77.1";
@@ -36,13 +38,22 @@ struct Net {
     process: Child,
 }
 
-/// It sleeps, with the C library of another folder.
+/// It sleeps, with the C library of another folder, in a namespace that only a link in that folder names.
 fn with_own_library(home: &Path) -> Child {
     std::fs::create_dir_all(home).unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps.lines().filter_map(|l| l.split_whitespace().nth(5)).find(|f| f.ends_with("/libc.so.6"));
     std::fs::copy(libc.unwrap(), home.join("libc.so.6")).unwrap();
-    Command::new("sleep").arg("600").env("LD_LIBRARY_PATH", home).spawn().unwrap()
+    let sleep = ["-n", "sleep", "600"];
+    let process = Command::new("unshare").args(sleep).env("LD_LIBRARY_PATH", home).spawn().unwrap();
+    let of = |pid: &str| std::fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| m.ino());
+    let (id, until) = (process.id().to_string(), Instant::now() + Duration::from_secs(10));
+    while of(&id).unwrap() == of("self").unwrap() {
+        assert!(Instant::now() < until, "unshare has made no namespace");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::os::unix::fs::symlink(format!("/proc/{id}/ns/net"), home.join("netns")).unwrap();
+    process
 }
 
 fn run(words: &[&str]) {
@@ -99,6 +110,8 @@ impl Net {
                 "app,programs",
                 "--netns",
                 &self.own,
+                "--netns",
+                self.dir.join(HOME).join("netns").to_str().unwrap(),
                 "-o",
                 log.to_str().unwrap(),
                 "-f",
