@@ -10,6 +10,7 @@ mod times;
 mod touching;
 mod unqueued;
 
+use crate::clock::OwnClock;
 use crate::error::{Error, Result};
 use crate::names::nearest;
 use crate::roles::Roles;
@@ -42,6 +43,7 @@ pub struct Store {
     /// What each thread was called, in order of time.
     pub(crate) processes: HashMap<i32, Vec<ProcessRow>>,
     pub(crate) clocks: Vec<ClockRow>,
+    own_clock: Option<OwnClock>,
     pub(crate) devices: Vec<DeviceRow>,
     /// Tables that were asked for.
     open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
@@ -63,6 +65,7 @@ impl Store {
         let manifest = Manifest::read(dir)?;
         let mut store = Store {
             dir: dir.to_owned(),
+            own_clock: OwnClock::of(&manifest),
             manifest,
             functions: Vec::new(),
             roles: Vec::new(),
@@ -179,10 +182,9 @@ impl Store {
         of_capture().filter(holds).max_by_key(|c| c.bound_ns).or_else(|| of_capture().next())
     }
 
-    /// Boot time less wall time of the device when recording began, if the log knows.
-    pub fn wall_offset_ns(&self) -> Option<i64> {
-        let started = self.manifest.log.started;
-        (started.wall.0 != 0).then(|| started.boot.0.wrapping_sub(started.wall.0))
+    /// The device's wall clock, if the log knows it.
+    pub fn own_clock(&self) -> Option<&OwnClock> {
+        self.own_clock.as_ref()
     }
 
     /// The first moment in the log, boot clock.
