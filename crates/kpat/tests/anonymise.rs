@@ -283,6 +283,63 @@ fn nothing_that_identifies_stays() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--sniff captures addresses"));
 }
 
+/// Spins with the frame pointer at these words, as a program that keeps none in it may: the kernel takes the second for an address to return to.
+#[cfg(target_arch = "x86_64")]
+fn spin_over(words: &[u64; 2], until: Instant) {
+    while Instant::now() < until {
+        // SAFETY: the register is as before behind it, and nothing in between needs a stack.
+        unsafe {
+            std::arch::asm!("push rbp", "mov rbp, {words}", "2:", "dec {n}", "jnz 2b", "pop rbp",
+                words = in(reg) words.as_ptr(), n = inout(reg) 20_000_000_u64 => _);
+        }
+    }
+}
+
+/// Stacks are words of a program's memory as far as its frame pointer leads there.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn no_word_of_a_programs_memory_is_in_a_stack() {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: recording needs root");
+        return;
+    }
+    let dir = std::env::temp_dir().join(format!("kpat-words-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    // Of six characters it may be an address of user space.
+    let words = ["hunter2!", "passwd"].map(|w| {
+        let mut bytes = [0; 8];
+        bytes[..w.len()].copy_from_slice(w.as_bytes());
+        u64::from_le_bytes(bytes)
+    });
+    let ready = dir.join("ready");
+    let mut record = Command::new(KPAT)
+        .args(["record", "-p", "profile", "--rate", "999", "--for", "3s", "-o"])
+        .arg(dir.join("x.kbl"))
+        .arg("--ready-file")
+        .arg(&ready)
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !ready.exists() {
+        assert!(Instant::now() < until && record.try_wait().unwrap().is_none(), "it records");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for word in words {
+        spin_over(&[0, word], Instant::now() + Duration::from_millis(1000));
+    }
+    assert!(record.wait().unwrap().success());
+    let (mut own, mut found) = (0, Vec::new());
+    for (_, r) in kpat_klog::Log::open(&dir.join("x.kbl")).unwrap().all_merged() {
+        let kpat_model::Record::Stack(s) = r else { continue };
+        own += usize::from(s.process == std::process::id());
+        found.extend(s.addresses().filter(|a| words.contains(a)));
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert!(own > 0, "stacks of this process were recorded");
+    assert_eq!(found, []);
+}
+
 /// Every string of an answer.
 fn text_of(v: &Value) -> Vec<String> {
     match v {
