@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod ends;
+mod own_clock;
 mod owners;
 mod passings;
 mod sockets;
@@ -10,7 +11,6 @@ mod times;
 mod touching;
 mod unqueued;
 
-use crate::clock::OwnClock;
 use crate::error::{Error, Result};
 use crate::names::nearest;
 use crate::roles::Roles;
@@ -18,6 +18,7 @@ pub(crate) use datagrams::{Datagrams, Sighting};
 pub(crate) use ends::{BothEnds, End, Ends};
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, TableFile};
+pub use own_clock::OwnClock;
 pub use owners::Owner;
 pub(crate) use owners::{KnownOwners, Owners, Threads};
 pub(crate) use passings::{Passing, Wanted};
