@@ -6,12 +6,10 @@ use crate::notice::{Notice, Span, Thrown};
 use crate::shelf::is_name;
 use kpat_klog::{EndState, Log};
 use kpat_model::meta::{ClockAnchor, LossTotal, ROTATED};
+use kpat_model::wall::set_between;
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
-
-/// Faster than this no clock is slewed (500 parts in a million): a larger change is a step.
-const MOST_SLEW_PPM: i64 = 500;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Device {
@@ -305,10 +303,7 @@ pub fn clock(anchors: &[ClockAnchor]) -> Clock {
     let mut start = anchors.first().copied();
     for pair in anchors.windows(2) {
         let (a, b) = (pair[0], pair[1]);
-        let passed = b.boot.0.saturating_sub(a.boot.0);
-        let by = offset(&b).saturating_sub(offset(&a));
-        let may = a.uncertainty_ns + b.uncertainty_ns + passed / 1_000_000 * MOST_SLEW_PPM;
-        if by.abs() > may {
+        if let Some(by) = set_between(&a, &b) {
             clock.steps.push(Step { after_boot_ns: a.boot.0, before_boot_ns: b.boot.0, by_ns: by });
             start = Some(b);
         } else if let Some(s) = start {

@@ -6,6 +6,7 @@
 
 use crate::names::{Names, context, drop_reason, loss, packet, process};
 use crate::{Counts, Result};
+use kpat_model::wall::WallStep;
 use kpat_query::Parts;
 use kpat_query::trace::{Chosen, TreeOfCalls};
 use kpat_query::{
@@ -31,6 +32,9 @@ struct LogLine<'a> {
     last_boot_ns: i64,
     wall_at_start_ns: i64,
     boot_at_start_ns: i64,
+    /// When that clock was set, and by how much.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    wall_steps: &'a [WallStep],
 }
 
 #[derive(Serialize)]
@@ -164,6 +168,7 @@ pub fn write(store: &Store, chosen: &Chosen, out: &mut dyn Write, progress: Part
             last_boot_ns: m.last_ns,
             wall_at_start_ns: m.log.started.wall.0,
             boot_at_start_ns: m.log.started.boot.0,
+            wall_steps: &m.wall_steps,
         },
     )?;
     for f in names.functions() {

@@ -263,7 +263,7 @@ impl Join<'_> {
             // The clock may be anything: to suppose that both hosts keep time would be no bound.
             return Ok(None);
         };
-        let agreeing = agreeing(&votes, &sampled, &rough.line, to.saturating_sub(from));
+        let agreeing = agreeing(&votes, &sampled, &rough.line);
         let here_at = at_device::find(&agreeing, &sampled, &seen, anchors, resolution);
         let places = here_at.as_ref().map(|h| h.places.clone()).unwrap_or_default();
         let is_own = here_at.is_some();
@@ -418,7 +418,7 @@ impl Resolution {
 }
 
 /// Votes near the line that most agree on, moved by the jumps of the sniffer's clock.
-fn agreeing(votes: &[vote::Vote], frames: &[Frame], line: &Line, span_ns: i64) -> Vec<vote::Vote> {
+fn agreeing(votes: &[vote::Vote], frames: &[Frame], line: &Line) -> Vec<vote::Vote> {
     let jumps: Vec<Jump> = jumps::jumps(votes, frames, line);
     let added = |v: &vote::Vote| jumps::added(&jumps, frames[v.frame as usize].number);
     let moved: Vec<vote::Vote> = votes
@@ -436,6 +436,7 @@ fn agreeing(votes: &[vote::Vote], frames: &[Frame], line: &Line, span_ns: i64) -
         main = vote::rough(moved.clone(), Some(here)).map_or(main, |r| r.line);
     }
     // Small steps, slews, and what waits in a queue.
+    let span_ns = vote::span_ns(votes);
     let width = SAME_NS.saturating_add((span_ns as f64 * 200e-6) as i64);
     let agrees = |v: &vote::Vote, add: i64| {
         let (wall, diff) = (v.wall.saturating_add(add), v.diff.saturating_sub(add));

@@ -5,7 +5,7 @@
 
 mod stamp;
 
-use crate::clock::dut_offset;
+use crate::clock::set::Shown;
 use crate::error::{Error, Result};
 use crate::report::LogFile;
 use kpat_model::meta::ClockAnchor;
@@ -38,7 +38,7 @@ struct Count {
 struct Reader<'a> {
     file: i64,
     name: String,
-    anchors: &'a [ClockAnchor],
+    own: &'a Shown,
     from_ns: i64,
     to_ns: i64,
     count: Count,
@@ -53,12 +53,13 @@ pub(super) fn add(
     events: &mut TableWriter<EventRow>,
 ) -> Result<Vec<String>> {
     let mut words = Vec::new();
+    let own = &Shown::of(anchors);
     for (i, f) in files.iter().enumerate() {
         let name = f.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (from_ns, to_ns) = (first.saturating_sub(AROUND_NS), last.saturating_add(AROUND_NS));
         let (file, count) = (i as i64, Count::default());
         let give = &mut |row| Ok(events.push(&row)?);
-        let mut reader = Reader { file, name, anchors, from_ns, to_ns, count, give };
+        let mut reader = Reader { file, name, own, from_ns, to_ns, count, give };
         let stamp = Stamp { zone_ns: f.zone_ns, near_ns: near(anchors) };
         let failed = |doing| move |source| Error::Io { path: f.path.clone(), doing, source };
         let mut input = BufReader::new(File::open(&f.path).map_err(failed("open"))?);
@@ -105,7 +106,7 @@ pub fn events_of_lines(mut input: &[u8], anchor: ClockAnchor, for_ns: i64) -> Re
     let mut reader = Reader {
         file: 0,
         name: "lines".to_owned(),
-        anchors: &anchors,
+        own: &Shown::of(&anchors),
         from_ns: anchor.boot.0,
         to_ns: anchor.boot.0.saturating_add(for_ns),
         count: Count::default(),
@@ -183,14 +184,11 @@ impl Reader<'_> {
 
     /// A stamp says that it was then, or so much later that the next stamp was not reached.
     fn line(&mut self, number: i64, wall: i64, precision: i64, text: &str) -> Result<()> {
-        let Some((offset, bound)) = dut_offset(self.anchors, wall) else {
+        let Some((after, latest)) = self.own.at(wall, (self.from_ns, self.to_ns)) else {
             self.count.unstamped += 1;
             return Ok(());
         };
-        let (after, at) = (
-            wall.saturating_add(offset).saturating_sub(bound),
-            wall.saturating_add(offset).saturating_add(precision).saturating_add(bound),
-        );
+        let at = latest.saturating_add(precision);
         if at < self.from_ns || after > self.to_ns {
             self.count.elsewhere += 1;
             return Ok(());

@@ -12,9 +12,10 @@ use crate::matching::Sighting;
 use crate::report::{Options, Progress, Report, Stage};
 use crate::stamps::Clocks;
 use kpat_klog::{EndState, Log, Missing};
-use kpat_model::GuestClock;
 use kpat_model::meta::Meta;
 use kpat_model::sample::Unit;
+use kpat_model::wall::{self, WallStep};
+use kpat_model::{BootNs, GuestClock};
 use kpat_query::balance;
 use kpat_store::tables::*;
 use kpat_store::{Contents, Manifest, Row, SourceFile, TableCount, TableFile, TableWriter};
@@ -254,6 +255,7 @@ fn run(
         log.issues().iter().map(|i| format!("{}: offset {}: {}", log.file_name(i.file), i.offset, i.reason)),
     );
     report.warnings.extend(passed.lines.iter().cloned());
+    report.warnings.extend(set_words(&wall_steps(log), passed.first));
     report.warnings.extend(log.missing().iter().map(missing_words));
     if let EndState::Open { tail_bytes } = log.end_state() {
         report.warnings.push(format!(
@@ -488,6 +490,30 @@ fn provenance(meta: &Meta, passed: &Passed, report: &Report, options: &Options) 
     rows
 }
 
+/// A part of a recording may be here alone: its times of day are by the clock as it was when the recording began, too.
+fn wall_steps(log: &Log) -> Vec<WallStep> {
+    wall::steps([log.meta().started].into_iter().chain(log.anchors().iter().copied()))
+}
+
+/// `start_ns`: of the log.
+fn set_words(all: &[WallStep], start_ns: i64) -> Option<String> {
+    const MOST: usize = 8;
+    if all.is_empty() {
+        return None;
+    }
+    let seconds = |ns: i64| ns as f64 / 1e9;
+    let since = |at: BootNs| seconds(at.0.saturating_sub(start_ns));
+    let one = |s: &WallStep| {
+        format!("by {:+.6} s between {:.3} and {:.3} s", seconds(s.by_ns), since(s.after), since(s.before))
+    };
+    let mut words: Vec<String> = all.iter().take(MOST).map(one).collect();
+    if let Some(more) = all.len().checked_sub(MOST).filter(|n| *n > 0) {
+        words.push(format!("and {more} times more"));
+    }
+    let list = words.join(", ");
+    Some(format!("the device's wall clock was set {list} of the log: a time of day is what it showed then"))
+}
+
 fn manifest(log: &Log, sources: Vec<SourceFile>, passed: &Passed, dir: &Path) -> Result<Manifest> {
     let tables = ALL
         .iter()
@@ -504,6 +530,7 @@ fn manifest(log: &Log, sources: Vec<SourceFile>, passed: &Passed, dir: &Path) ->
         summary: log.summary().cloned(),
         first_ns: passed.first,
         last_ns: passed.last,
+        wall_steps: wall_steps(log),
         ..Manifest::default()
     })
 }

@@ -3,6 +3,7 @@
 use crate::open::Integrated;
 use crate::output::usage;
 use crate::render::{seconds, time_of_day};
+use kpat_query::clock::OwnClock;
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Clock {
@@ -11,30 +12,33 @@ pub struct Clock {
     pub utc: bool,
 }
 
-/// Wall time of the device, ns since 1970, as its clock was when recording began; `None`: the log does not know it.
+/// Wall time of the device, ns since 1970, as its clock stood then; `None`: the log does not know it.
 pub fn wall(log: &Integrated, boot_ns: i64) -> Option<i64> {
-    log.wall_offset_ns().map(|offset| boot_ns.saturating_sub(offset))
+    log.wall_ns(boot_ns)
 }
 
 /// Of one log.
 pub struct Times {
     start_ns: i64,
-    /// Boot time less wall time, if times of day are wanted.
-    offset_ns: Option<i64>,
+    /// If times of day are wanted.
+    own: Option<OwnClock>,
     dated: bool,
 }
 
 impl Times {
     pub fn of(args: &Clock, log: &Integrated) -> anyhow::Result<Times> {
-        let offset_ns = match args.utc {
+        let own = match args.utc {
             false => None,
-            true => Some(log.wall_offset_ns().ok_or_else(|| {
+            true => Some(log.own_clock().cloned().ok_or_else(|| {
                 usage("this log has no wall-clock time of the device; --utc cannot be used")
             })?),
         };
         let start_ns = log.start_ns();
-        let day = |boot: i64| offset_ns.map(|o| boot.saturating_sub(o).div_euclid(86_400_000_000_000));
-        Ok(Times { start_ns, offset_ns, dated: day(start_ns) != day(log.manifest.last_ns) })
+        let day = |boot: i64| own.as_ref().map(|c| c.wall(boot).div_euclid(86_400_000_000_000));
+        let mut days = log.manifest.wall_steps.iter().flat_map(|s| [s.after.0, s.before.0]);
+        let first = day(start_ns);
+        let dated = first != day(log.manifest.last_ns) || days.any(|at| day(at) != first);
+        Ok(Times { start_ns, own, dated })
     }
 
     pub fn heading(&self) -> &'static str {
@@ -42,12 +46,12 @@ impl Times {
     }
 
     pub fn heading_of(&self, since: &'static str, of_day: &'static str) -> &'static str {
-        if self.offset_ns.is_some() { of_day } else { since }
+        if self.own.is_some() { of_day } else { since }
     }
 
     /// If times of day are wanted.
     pub fn of_day(&self, boot_ns: i64) -> Option<String> {
-        self.offset_ns.map(|offset| time_of_day(boot_ns.saturating_sub(offset), self.dated))
+        self.own.as_ref().map(|c| time_of_day(c.wall(boot_ns), self.dated))
     }
 
     pub fn show(&self, boot_ns: i64) -> String {

@@ -6,8 +6,10 @@
 use kpat_store::tables::{ALL, ColType, Identity, identity};
 use serde_json::Value;
 use std::net::Ipv6Addr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
 
 const KPAT: &str = env!("CARGO_BIN_EXE_kpat");
 const OWN: &str = "10.213.77.1";
@@ -36,13 +38,22 @@ struct Net {
     process: Child,
 }
 
-/// It sleeps, with the C library of another folder.
+/// It sleeps, with the C library of another folder, in a namespace that only a link in that folder names.
 fn with_own_library(home: &Path) -> Child {
     std::fs::create_dir_all(home).unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps.lines().filter_map(|l| l.split_whitespace().nth(5)).find(|f| f.ends_with("/libc.so.6"));
     std::fs::copy(libc.unwrap(), home.join("libc.so.6")).unwrap();
-    Command::new("sleep").arg("600").env("LD_LIBRARY_PATH", home).spawn().unwrap()
+    let sleep = ["-n", "sleep", "600"];
+    let process = Command::new("unshare").args(sleep).env("LD_LIBRARY_PATH", home).spawn().unwrap();
+    let of = |pid: &str| std::fs::metadata(format!("/proc/{pid}/ns/net")).map(|m| m.ino());
+    let (id, until) = (process.id().to_string(), Instant::now() + Duration::from_secs(10));
+    while of(&id).unwrap() == of("self").unwrap() {
+        assert!(Instant::now() < until, "unshare has made no namespace");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::os::unix::fs::symlink(format!("/proc/{id}/ns/net"), home.join("netns")).unwrap();
+    process
 }
 
 fn run(words: &[&str]) {
@@ -99,6 +110,8 @@ impl Net {
                 "app,programs",
                 "--netns",
                 &self.own,
+                "--netns",
+                self.dir.join(HOME).join("netns").to_str().unwrap(),
                 "-o",
                 log.to_str().unwrap(),
                 "-f",
@@ -268,6 +281,63 @@ fn nothing_that_identifies_stays() {
         .unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--sniff captures addresses"));
+}
+
+/// Spins with the frame pointer at these words, as a program that keeps none in it may: the kernel takes the second for an address to return to.
+#[cfg(target_arch = "x86_64")]
+fn spin_over(words: &[u64; 2], until: Instant) {
+    while Instant::now() < until {
+        // SAFETY: the register is as before behind it, and nothing in between needs a stack.
+        unsafe {
+            std::arch::asm!("push rbp", "mov rbp, {words}", "2:", "dec {n}", "jnz 2b", "pop rbp",
+                words = in(reg) words.as_ptr(), n = inout(reg) 20_000_000_u64 => _);
+        }
+    }
+}
+
+/// Stacks are words of a program's memory as far as its frame pointer leads there.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn no_word_of_a_programs_memory_is_in_a_stack() {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: recording needs root");
+        return;
+    }
+    let dir = std::env::temp_dir().join(format!("kpat-words-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    // Of six characters it may be an address of user space.
+    let words = ["hunter2!", "passwd"].map(|w| {
+        let mut bytes = [0; 8];
+        bytes[..w.len()].copy_from_slice(w.as_bytes());
+        u64::from_le_bytes(bytes)
+    });
+    let ready = dir.join("ready");
+    let mut record = Command::new(KPAT)
+        .args(["record", "-p", "profile", "--rate", "999", "--for", "3s", "-o"])
+        .arg(dir.join("x.kbl"))
+        .arg("--ready-file")
+        .arg(&ready)
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !ready.exists() {
+        assert!(Instant::now() < until && record.try_wait().unwrap().is_none(), "it records");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for word in words {
+        spin_over(&[0, word], Instant::now() + Duration::from_millis(1000));
+    }
+    assert!(record.wait().unwrap().success());
+    let (mut own, mut found) = (0, Vec::new());
+    for (_, r) in kpat_klog::Log::open(&dir.join("x.kbl")).unwrap().all_merged() {
+        let kpat_model::Record::Stack(s) = r else { continue };
+        own += usize::from(s.process == std::process::id());
+        found.extend(s.addresses().filter(|a| words.contains(a)));
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert!(own > 0, "stacks of this process were recorded");
+    assert!(found.is_empty(), "{found:x?}");
 }
 
 /// Every string of an answer.

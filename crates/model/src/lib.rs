@@ -18,6 +18,7 @@ pub mod random;
 pub mod record;
 pub mod sample;
 mod stacks;
+pub mod wall;
 mod weight;
 pub mod wifi;
 mod work;

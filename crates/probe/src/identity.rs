@@ -107,6 +107,7 @@ impl Addresses {
     }
 
     fn device(&self, d: Device) -> Device {
+<<<<<<< HEAD
         let Device {
             netns,
             netns_since,
@@ -136,6 +137,12 @@ impl Addresses {
             above,
             master,
         }
+=======
+        let Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc, above } =
+            d;
+        let (name, mac, netns_name) = (self.if_address(&name), self.word(&mac), self.namespace(&netns_name));
+        Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc, above }
+>>>>>>> 2a9101245aba00207e4008d283af248e3e441ca4
     }
 
     /// Announcements of the kernel and notes of the recorder.
@@ -147,6 +154,7 @@ impl Addresses {
         let text = match kind {
             // What was asked of the recorder: a filter may be among it, or whom it is to record.
             EventKind::Control if TYPED.iter().any(|t| text.contains(t)) => LEFT_OUT.into(),
+            EventKind::Namespace => self.namespace(text),
             _ => self.words(text),
         };
         Event { kind, ctx, pid, at, timed, packet, netns, a, b, text }
@@ -155,7 +163,7 @@ impl Addresses {
     /// What a program printed: its string may be a name or an address.
     pub fn program(&self, r: ProgramRecord) -> ProgramRecord {
         let ProgramRecord { at, pid, func, stage, faults, values, ref text } = r;
-        ProgramRecord { at, pid, func, stage, faults, values, text: self.word(text) }
+        ProgramRecord { at, pid, func, stage, faults, values, text: self.name(text) }
     }
 
     /// What a radio did: peers and networks have addresses, and networks names.
@@ -251,6 +259,31 @@ impl Addresses {
         }
     }
 
+    /// Of a namespace: a name, a file that was given, or a process in it, `pid 1234 (nginx)`; with ` or ` between two.
+    fn namespace(&self, name: &str) -> String {
+        if *self == Addresses::Plain {
+            return name.to_owned();
+        }
+        let file = name.starts_with('/') || name.contains(" or /");
+        let name = if file { without_folders(name) } else { name.to_owned() };
+        let one = |n: &str| match n.strip_prefix("pid ").and_then(|n| n.strip_suffix(')')?.split_once(" (")) {
+            Some((pid, comm)) => format!("pid {pid} ({})", self.thread(comm.to_owned())),
+            None => self.if_address(n),
+        };
+        name.split(" or ").map(one).collect::<Vec<_>>().join(" or ")
+    }
+
+    /// Of a host or a network, which may be called by its address: that is the same as of a socket.
+    fn name(&self, text: &str) -> String {
+        let (front, zone) = text.split_once('%').unwrap_or((text, ""));
+        match front.parse::<IpAddr>() {
+            Ok(_) if *self == Addresses::Plain => text.to_owned(),
+            Ok(ip) if zone.is_empty() => self.shown(&as_of_socket(ip)),
+            Ok(ip) => format!("{}%{}", self.shown(&as_of_socket(ip)), self.if_address(zone)),
+            Err(_) => self.word(text),
+        }
+    }
+
     /// The name of a thread.
     pub(crate) fn thread(&self, comm: String) -> String {
         if *self == Addresses::Plain { comm } else { without_address(comm) }
@@ -299,7 +332,7 @@ impl Addresses {
 /// As a socket has it, so that the same address is the same hash.
 fn as_of_socket(ip: IpAddr) -> [u8; 16] {
     let mut bytes = [0; 16];
-    match ip {
+    match ip.to_canonical() {
         IpAddr::V4(v4) => bytes[..4].copy_from_slice(&v4.octets()),
         IpAddr::V6(v6) => bytes = v6.octets(),
     }
@@ -420,9 +453,42 @@ mod tests {
         assert!(x.addr != a.addr && x.addr != other.addr && x.addr != x.peer);
         let none = Addresses::LeftOut.socket(a);
         assert_eq!((none.addr, none.peer, none.port), ([0; 16], [0; 16], 1));
-        // An announcement of the same address has the same hash.
+        // An announcement of the same address has the same hash, and so has what a program calls by it.
+        let peer = format!("h:{:032x}", u128::from_be_bytes(x.peer));
         let text = mine.event(&event(EventKind::Neighbour, "10.0.0.2 dev x REACHABLE")).text;
-        assert_eq!(text, format!("h:{:032x} dev x REACHABLE", u128::from_be_bytes(x.peer)));
+        assert_eq!(text, format!("{peer} dev x REACHABLE"));
+        for (asked, shown) in [
+            ("10.0.0.2", peer.clone()),
+            ("::ffff:10.0.0.2", peer),
+            ("fe80::1%eth0", format!("{}%eth0", mine.name("fe80::1"))),
+            ("", String::new()),
+        ] {
+            assert_eq!(mine.name(asked), shown);
+            assert_eq!(Addresses::Plain.name(asked), asked);
+        }
+        assert!(mine.name("a.example").starts_with("h:") && mine.name("10.0.0.2x") != mine.name("10.0.0.2"));
+        assert_eq!(Addresses::LeftOut.name("fe80::1%enx001122aabbcc"), "-%enx-");
+    }
+
+    /// A file that was given, the process in it, and a name out of an address.
+    #[test]
+    fn a_namespace_names_no_folder_and_no_address() {
+        for (name, shown) in [
+            ("/run/user/1000/netns/alice", "alice"),
+            ("web or /home/alice smith/ns", "web or ns"),
+            ("/home/alice/ns or pid 7 (nginx)", "ns or pid 7 (nginx)"),
+            ("pid 7 (enx001122aabbcc) or vpn-enx001122aabbcc", "pid 7 (enx-) or vpn-enx-"),
+            ("pid 7 (a/b) or pid 8 ((sd-pam))", "pid 7 (a/b) or pid 8 ((sd-pam))"),
+            ("10.0.0.1", "-"),
+            ("link-netnsid 3", "link-netnsid 3"),
+            ("cni-1a2b3c4d-5e6f-7081-92a3-b4c5d6e7f809", "cni-1a2b3c4d-5e6f-7081-92a3-b4c5d6e7f809"),
+            ("", ""),
+        ] {
+            let device = Device { netns_name: name.into(), ..Device::default() };
+            assert_eq!(Addresses::LeftOut.device(device).netns_name, shown);
+            assert_eq!(Addresses::LeftOut.event(&event(EventKind::Namespace, name)).text, shown);
+            assert_eq!(Addresses::Plain.event(&event(EventKind::Namespace, name)).text, name);
+        }
     }
 
     #[test]

@@ -104,6 +104,14 @@ impl Mappings {
         new
     }
 
+    /// What is no place in code becomes 0: where a program keeps no frame pointer the kernel takes for frames what lies where the register points to, so
+    /// that these words may be anything that the program has in its memory. To be called after [`Mappings::of_stack`].
+    pub fn leave_code(&self, process: ProcessNumber, frames: &mut [u64]) {
+        let known = self.known.get(&process.pid()).filter(|p| p.number == process);
+        let is_code = |f: u64| known.is_some_and(|p| p.ranges.iter().any(|r| r.has(f)));
+        frames.iter_mut().filter(|f| !is_code(**f)).for_each(|f| *f = 0);
+    }
+
     /// That process has ended, or runs another program.
     pub fn forget(&mut self, process: ProcessNumber) {
         let known = self.known.remove(&process.pid());
@@ -403,6 +411,11 @@ mod tests {
         assert!(new.is_empty());
         let mut mappings = Mappings::default();
         mappings.known.insert(number.pid(), p);
+        let mut frames = [0x1010, u64::from_le_bytes(*b"hunter2!"), 0x9000, 0x8fff];
+        mappings.leave_code(number, &mut frames);
+        assert_eq!(frames, [0x1010, 0, 0, 0x8fff]);
+        mappings.leave_code(ProcessNumber(number.0 | 1 << 22), &mut frames);
+        assert_eq!(frames, [0; 4], "of another process with that id nothing is known");
         mappings.forget(number);
         std::fs::write(&map, "1000 100 first\n3000 100 other\n").expect("written");
         let late: Vec<_> = mappings.late().into_iter().map(|m| (m.at, m.start, m.name)).collect();

@@ -38,6 +38,7 @@ mod surroundings;
 mod trigger;
 mod types;
 mod unrun;
+mod wall;
 
 use captures::Captures;
 use command::end_child;
@@ -60,6 +61,7 @@ pub use types::{
     Application, Beside, BesideLoss, Error, Mode, Note, Options, Outcome, Programs, Rotate, Written,
 };
 use unrun::Unrun;
+use wall::WallClock;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static DUMP: AtomicBool = AtomicBool::new(false);
@@ -98,6 +100,7 @@ pub struct Recorder {
     pausing: Pausing,
     costs: Costs,
     unrun: Unrun,
+    wall: WallClock,
     /// What looks for what chosen processes have open.
     finder: Option<Finder>,
     /// When logging ended.
@@ -173,6 +176,7 @@ impl Recorder {
         };
         let monitor = netlink::Monitor::start(&watched, options.netns.is_empty(), announcements)?;
         let mut recorder = Recorder {
+            wall: WallClock::new(meta.started),
             meta,
             sink,
             files: Files::new(&options, most_records, reserve, files_take),
@@ -228,7 +232,6 @@ impl Recorder {
         tell(Note::Ready);
         let mut command_code = None;
         let mut housekeeping = Instant::now();
-        let mut anchored = Instant::now();
         let mut stop = false;
         let mut reason = String::from("stopped");
         while !stop {
@@ -256,9 +259,7 @@ impl Recorder {
                 if DUMP.swap(false, Ordering::Relaxed) {
                     self.dump(tell)?;
                 }
-                if anchored.elapsed() > Duration::from_secs(5) {
-                    anchored = Instant::now();
-                    self.write_json(Json::Anchor(sys::clock_anchor()), tell)?;
+                if self.look_at_wall_clock(tell)? {
                     let summary = self.file_summary(false, "", None);
                     self.write_json(Json::Summary(Box::new(summary)), tell)?;
                     self.files.look_for(tell);

@@ -1,5 +1,6 @@
 //! From one clock to another, by the relations that were stored.
 
+pub use crate::store::OwnClock;
 use crate::store::Store;
 use kpat_store::tables::ClockRow;
 
@@ -28,17 +29,26 @@ impl Store {
         (!lines.is_empty()).then_some(WallClock { lines })
     }
 
-    /// The device's own wall clock, as it stood when the recording began.
+    /// The device's own wall clock, as it stood at each moment.
     pub fn own_wall_clock(&self) -> WallClock {
         let started = self.manifest.log.started;
-        let line = ClockRow {
-            from_wall_ns: started.wall.0,
+        let line = |from_wall_ns, offset_ns| ClockRow {
+            from_wall_ns,
             to_wall_ns: i64::MAX,
-            offset_ns: started.boot.0.wrapping_sub(started.wall.0),
+            offset_ns,
             bound_ns: started.uncertainty_ns,
             ..ClockRow::default()
         };
-        WallClock { lines: vec![line] }
+        let first = line(started.wall.0, started.boot.0.wrapping_sub(started.wall.0));
+        let later = self.own_clock().into_iter().flat_map(OwnClock::set);
+        let set = later.map(|(from, offset)| line(from.saturating_sub(offset), offset));
+        WallClock { lines: [first].into_iter().chain(set).collect() }
+    }
+
+    /// Wall time of the device, ns since 1970, as its clock stood then; `None`: the log does not know it.
+    #[inline]
+    pub fn wall_ns(&self, boot_ns: i64) -> Option<i64> {
+        self.own_clock().map(|c| c.wall(boot_ns))
     }
 }
 

@@ -258,7 +258,7 @@ fn owner(store: &Store, p: &PacketRow, asked: Name) -> Value {
 }
 
 fn wall(store: &Store, boot_ns: i64) -> Value {
-    store.wall_offset_ns().map(|offset| boot_ns.saturating_sub(offset)).into()
+    store.wall_ns(boot_ns).into()
 }
 
 fn reason(store: &Store, reason: i32) -> String {

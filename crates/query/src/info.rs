@@ -35,7 +35,7 @@ impl Store {
             losses: self.all()?,
             provenance: self.all()?,
             conservation: self.conservation()?,
-            dut_offset_ns: self.wall_offset_ns(),
+            dut_offset_ns: self.own_clock().map(|c| c.offset_ns(i64::MIN)),
             functions_hit: self.functions.iter().filter(|f| f.calls > 0).count() as u64,
             functions: self.functions.iter().filter(|f| meets_packets(f)).count() as u64,
         })

@@ -96,14 +96,19 @@ impl Server<'_> {
                 if !is_ready(&self.tcp) {
                     continue;
                 }
-                let Ok((s, from)) = self.tcp.accept() else { continue };
+                let Ok((s, from)) = self.tcp.accept() else {
+                    // No descriptor is left, for example: later there may be one.
+                    std::thread::sleep(LOOK);
+                    continue;
+                };
                 let shared = &shared;
                 let thread = || std::thread::Builder::new().stack_size(1 << 18);
                 if !self.door.lets_in(from) {
-                    thread().spawn_scoped(scope, move || {
+                    // Where no thread can be started the connection is closed.
+                    let _ = thread().spawn_scoped(scope, move || {
                         let shown = self.door.ask(s, from, self.until(shared));
                         lock(&shared.sunk).strangers += u64::from(!shown);
-                    })?;
+                    });
                     continue;
                 }
                 let _ = s.set_nodelay(self.nodelay);

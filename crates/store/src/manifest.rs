@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::tables::SCHEMA_VERSION;
 use crate::write::new_file;
 use kpat_model::meta::{Meta, Summary};
+use kpat_model::wall::WallStep;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -32,6 +33,9 @@ pub struct Manifest {
     /// First and last moment in the kernel behaviour log, boot clock; both 0: it is empty.
     pub first_ns: i64,
     pub last_ns: i64,
+    /// When the device's wall clock was set since the recording began.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wall_steps: Vec<WallStep>,
     /// Of an integrated log of several devices: each one's own integrated log, and what joining them gave. Then `log`,
     /// `summary` and the two times are empty.
     pub devices: Vec<DeviceLog>,

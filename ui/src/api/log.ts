@@ -20,7 +20,9 @@ export function wholeLog(): [number, number] {
 /** Time of day, UTC, `t` ns after the log's start; null where the log does not know. */
 export function clockAt(t: number, date = false): string | null {
   const start = log.value?.start_wall_ns;
-  return start === null || start === undefined ? null : timeOfDay(BigInt(start) + BigInt(Math.round(t)), date);
+  if (start === null || start === undefined) return null;
+  const set = log.value?.wall_steps.findLast((s) => s.at_ns <= t);
+  return timeOfDay(BigInt(start) + BigInt(Math.round(t)) + BigInt(set?.ahead_ns ?? 0), date);
 }
 
 /** A time in a list, as chosen. */

@@ -46,6 +46,8 @@ export interface Info {
   profile: string;
   start_boot_ns: Big;
   start_wall_ns: Big | null;
+  // When that clock was set, in order of time.
+  wall_steps: WallStep[];
   length_ns: Ns;
   counts: Counts;
   captures: CaptureFile[];
@@ -62,6 +64,14 @@ export interface Info {
   fields: Field[];
   // What is doubtful in the log, one sentence each.
   notes: string[];
+}
+
+// The device's wall clock was set.
+export interface WallStep {
+  // Since the start of the log.
+  at_ns: Ns;
+  // So much more than by its start it showed from then on.
+  ahead_ns: Big;
 }
 
 export interface Counts {

@@ -191,6 +191,10 @@ pub fn write(store: &Store, chosen: &Chosen, out: &mut dyn Write, progress: Part
 fn begin(store: &Store, names: &Names, w: &mut Writer<'_>) -> Result<()> {
     let started = store.manifest().log.started;
     let clock = |id, ns: i64| Clock { clock_id: Some(id), timestamp: Some(u64::try_from(ns).unwrap_or(0)) };
+    let read_at = |boot, wall| ClockSnapshot {
+        clocks: vec![clock(CLOCK_BOOTTIME, boot), clock(CLOCK_REALTIME, wall)],
+        primary_trace_clock: Some(CLOCK_BOOTTIME as i32),
+    };
     let interned = |list: &[&str]| -> Vec<Interned> {
         list.iter().zip(1..).map(|(n, i)| Interned { iid: Some(i), name: Some((*n).to_owned()) }).collect()
     };
@@ -200,10 +204,7 @@ fn begin(store: &Store, names: &Names, w: &mut Writer<'_>) -> Result<()> {
         trusted_packet_sequence_id: Some(SEQUENCE),
         sequence_flags: Some(INCREMENTAL_STATE_CLEARED),
         trace_packet_defaults: Some(TracePacketDefaults { timestamp_clock_id: Some(CLOCK_BOOTTIME) }),
-        clock_snapshot: Some(ClockSnapshot {
-            clocks: vec![clock(CLOCK_BOOTTIME, started.boot.0), clock(CLOCK_REALTIME, started.wall.0)],
-            primary_trace_clock: Some(CLOCK_BOOTTIME as i32),
-        }),
+        clock_snapshot: Some(read_at(started.boot.0, started.wall.0)),
         interned_data: Some(InternedData {
             event_categories: interned(&CATEGORIES),
             event_names: functions.collect(),
@@ -211,6 +212,13 @@ fn begin(store: &Store, names: &Names, w: &mut Writer<'_>) -> Result<()> {
         }),
         ..TracePacket::default()
     })?;
+    for at in store.manifest().wall_steps.iter().map(|s| s.before.0) {
+        w.put(&TracePacket {
+            trusted_packet_sequence_id: Some(SEQUENCE),
+            clock_snapshot: store.wall_ns(at).map(|wall| read_at(at, wall)),
+            ..TracePacket::default()
+        })?;
+    }
     let groups = [
         (APPLICATIONS, "applications", None),
         (PACKETS, "packets", None),

@@ -11,6 +11,7 @@ pub(crate) mod jumps;
 pub mod radio;
 mod rows;
 pub(crate) mod sample;
+pub(crate) mod set;
 pub(crate) mod vote;
 
 pub use crate::matching::Side;

@@ -110,11 +110,20 @@ fn by_order(frames: &[Frame], sightings: &[Sighting], fs: &[u32], ss: &[u32], vo
     }
 }
 
+/// The longest time that what agrees can be apart. A clock that was set by an hour has not drifted for an hour: the other one knows.
+pub(crate) fn span_ns(votes: &[Vote]) -> i64 {
+    let length = |at: fn(&Vote) -> i64| {
+        let ends = votes.iter().map(at).max().zip(votes.iter().map(at).min());
+        ends.map_or(0, |(last, first)| last.saturating_sub(first))
+    };
+    length(|v| v.wall).min(length(|v| v.wall.wrapping_add(v.diff)))
+}
+
 /// The line that most votes agree on. `near`: where the clock should be if both hosts keep time, and how far off it may
 /// be before a better supported guess far away is believed.
 pub(crate) fn rough(mut votes: Vec<Vote>, near: Option<(i64, i64)>) -> Option<Rough> {
     let first = votes.iter().map(|v| v.wall).min()?;
-    let span = votes.iter().map(|v| v.wall).max()?.saturating_sub(first);
+    let span = span_ns(&votes);
     let width = 20_000_000 + (span as f64 * 200e-6) as i64;
     votes.sort_unstable_by_key(|v| v.diff);
     // (votes, start, end) of the densest window, anywhere and near.
@@ -192,6 +201,24 @@ mod tests {
     use super::*;
     use crate::matching::Wire;
     use crate::matching::keys::Keys;
+
+    /// Seven seconds each: an hour forward, half a second back, an hour back. What was set by half a second an hour apart is not one line, as it would be
+    /// with the drift of an hour.
+    #[test]
+    fn a_clock_that_was_set_by_an_hour_has_not_drifted_for_one() {
+        const S: i64 = 1_000_000_000;
+        let (hour, half) = (3600 * S, S / 2);
+        let ahead = [0, hour, hour - half, -half];
+        let vote = |i: i64| {
+            let (at, ahead) = (i * S / 30, ahead[(i / 210) as usize]);
+            Vote { frame: i as u32, sighting: i as u32, wall: at + ahead, diff: -ahead }
+        };
+        let votes: Vec<Vote> = (0..840).map(vote).collect();
+        assert_eq!(span_ns(&votes), 839 * S / 30);
+        let found = rough(votes, None).unwrap();
+        let diffs: std::collections::BTreeSet<i64> = found.votes.iter().map(|v| v.diff).collect();
+        assert_eq!((diffs.len(), found.votes.len()), (1, 210), "{diffs:?}");
+    }
 
     /// A stream in which all packets are alike, sent in an uneven rhythm, hours off; some frames are missing. The clock is
     /// found to within what the packets need.

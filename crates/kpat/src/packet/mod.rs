@@ -395,11 +395,9 @@ fn facts(log: &Integrated, d: &PacketDetail, devices: &Devices) -> Pairs {
     } else if p.stamp_ns.is_some() {
         pairs.add("card", "stamped it by its own clock, which is not known at that time");
     }
-    let started = log.manifest.log.started;
     let after =
         format!("{} s after the start of the log", seconds(p.first_ns.saturating_sub(log.start_ns())));
-    if started.wall.0 != 0 {
-        let wall = p.first_ns.saturating_sub(started.boot.0.saturating_sub(started.wall.0));
+    if let Some(wall) = log.wall_ns(p.first_ns) {
         pairs.add("first seen", format!("{} UTC, {after}", time_of_day(wall, true)));
     } else {
         pairs.add("first seen", after);

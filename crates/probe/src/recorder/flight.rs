@@ -86,6 +86,9 @@ impl Recorder {
         let path = flight.path(&self.options);
         let mut open = self.files.open_unplaced(&path, &self.head())?;
         let w = &mut open.writer;
+        for read in &self.wall.kept {
+            w.json(&Json::Anchor(*read))?;
+        }
         for c in chunks {
             w.chunk(c)?;
         }

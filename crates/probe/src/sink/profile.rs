@@ -117,15 +117,18 @@ impl Sink {
                 Raw::Stack(r) => {
                     let frames = frames(r);
                     let at = BootNs(r.h.ts as i64);
+                    let mut shown = frames.to_vec();
                     if r.h.pid == 0 {
                         addresses.extend(frames);
                     } else {
-                        for m in mappings.of_stack(ProcessNumber(r.h.pid), frames, at) {
+                        let process = ProcessNumber(r.h.pid);
+                        for m in mappings.of_stack(process, frames, at) {
                             mapped += 1;
                             state.encoder.columns(&identity.mapping(m));
                         }
+                        mappings.leave_code(process, &mut shown);
                     }
-                    state.encoder.columns(&SampledStack::new(at, r.number, r.h.pid, frames));
+                    state.encoder.columns(&SampledStack::new(at, r.number, r.h.pid, &shown));
                 }
                 _ => {}
             }

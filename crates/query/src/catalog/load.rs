@@ -81,15 +81,14 @@ impl Catalog {
     fn lone_frames(&mut self, store: &Store, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         let matched = matched_frames(store)?;
         // Of a capture whose clock is unknown only the device's own idea of the time of day is left.
-        let started = store.manifest.log.started;
-        let guess = (started.wall.0 != 0).then(|| started.boot.0.wrapping_sub(started.wall.0));
+        let guess = store.own_clock();
         let table = store.table::<FrameRow>()?;
         for group in 0..table.groups() {
             let (captures, numbers) = (table.ints(group, "capture_id")?, table.ints(group, "number")?);
             let lone = |i: &usize| matched.binary_search(&(captures[*i], numbers[*i])).is_err();
             let places: Vec<u32> = (0..numbers.len()).filter(lone).map(|i| i as u32).collect();
             for row in table.rows_at::<FrameRow>(group, &places)? {
-                match row.boot_ns.or(guess.map(|g| row.wall_ns.wrapping_add(g))) {
+                match row.boot_ns.or(guess.map(|own| own.boot(row.wall_ns))) {
                     Some(at) => {
                         let entry = Entry::of_frame(&row, &mut self.names, at);
                         self.push(entry);

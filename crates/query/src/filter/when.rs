@@ -48,24 +48,22 @@ impl When {
         })
     }
 
-    /// Boot time in this log. The device's wall clock is taken as it was when recording began.
+    /// Boot time in this log, by the device's wall clock as it stood then.
     ///
     /// Errors: [`Error::NoWallClock`].
     pub fn in_log(self, store: &Store) -> Result<i64> {
         if let When::Since(ns) = self {
             return Ok(store.start_ns().saturating_add(ns));
         }
-        let offset = store.wall_offset_ns().ok_or(Error::NoWallClock)?;
-        let wall = match self {
-            When::OfDay(of_day) => {
-                let start = store.start_ns().saturating_sub(offset);
+        let own = store.own_clock().ok_or(Error::NoWallClock)?;
+        Ok(match self {
+            When::OfDay(of_day) => own.nearest(|start| {
                 // Half a day before the start at most: what was meant is in the log, or near it.
                 let from = start.saturating_sub(DAY / 2);
                 from.saturating_add(of_day.saturating_sub(from).rem_euclid(DAY))
-            }
-            When::Wall(wall) | When::Since(wall) => wall,
-        };
-        Ok(wall.saturating_add(offset))
+            }),
+            When::Wall(wall) | When::Since(wall) => own.boot(wall),
+        })
     }
 }
 

@@ -110,7 +110,9 @@ impl Store {
     pub fn beside(&self, other: &Store, name: &str, all: &mut [Handover]) -> Result<()> {
         let (a, b) = (&self.manifest.log, &other.manifest.log);
         let one = !a.boot_id.is_empty() && a.boot_id == b.boot_id;
-        let walls = (self.wall_offset_ns(), other.wall_offset_ns());
+        // As it was set last: at the beginning it may not have been set yet.
+        let last = |s: &Store| s.own_clock().map(|c| c.offset_ns(i64::MAX));
+        let walls = (last(self), last(other));
         let guess_ns = match walls {
             (Some(ours), Some(theirs)) => theirs.saturating_sub(ours),
             _ => 0,

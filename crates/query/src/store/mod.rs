@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod ends;
+mod own_clock;
 mod owners;
 mod passings;
 mod sockets;
@@ -17,6 +18,7 @@ pub(crate) use datagrams::{Datagrams, Sighting};
 pub(crate) use ends::{BothEnds, End, Ends};
 use kpat_store::tables::*;
 use kpat_store::{Manifest, Row, TableFile};
+pub use own_clock::OwnClock;
 pub use owners::Owner;
 pub(crate) use owners::{KnownOwners, Owners, Threads};
 pub(crate) use passings::{Passing, Wanted};
@@ -42,6 +44,7 @@ pub struct Store {
     /// What each thread was called, in order of time.
     pub(crate) processes: HashMap<i32, Vec<ProcessRow>>,
     pub(crate) clocks: Vec<ClockRow>,
+    own_clock: Option<OwnClock>,
     pub(crate) devices: Vec<DeviceRow>,
     /// Tables that were asked for.
     open: Mutex<HashMap<&'static str, Arc<TableFile>>>,
@@ -63,6 +66,7 @@ impl Store {
         let manifest = Manifest::read(dir)?;
         let mut store = Store {
             dir: dir.to_owned(),
+            own_clock: OwnClock::of(&manifest),
             manifest,
             functions: Vec::new(),
             roles: Vec::new(),
@@ -179,10 +183,9 @@ impl Store {
         of_capture().filter(holds).max_by_key(|c| c.bound_ns).or_else(|| of_capture().next())
     }
 
-    /// Boot time less wall time of the device when recording began, if the log knows.
-    pub fn wall_offset_ns(&self) -> Option<i64> {
-        let started = self.manifest.log.started;
-        (started.wall.0 != 0).then(|| started.boot.0.wrapping_sub(started.wall.0))
+    /// The device's wall clock, if the log knows it.
+    pub fn own_clock(&self) -> Option<&OwnClock> {
+        self.own_clock.as_ref()
     }
 
     /// The first moment in the log, boot clock.

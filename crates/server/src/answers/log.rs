@@ -34,6 +34,8 @@ answers! {
         profile: String,
         start_boot_ns: Big,
         start_wall_ns: Option<Big>,
+        /// When that clock was set, in order of time.
+        wall_steps: Vec<WallStep>,
         length_ns: Ns,
         counts: Counts,
         captures: Vec<CaptureFile>,
@@ -50,6 +52,13 @@ answers! {
         fields: Vec<Field>,
         /// What is doubtful in the log, one sentence each.
         notes: Vec<String>,
+    }
+    /// The device's wall clock was set.
+    WallStep {
+        /// Since the start of the log.
+        at_ns: Ns,
+        /// So much more than by its start it showed from then on.
+        ahead_ns: Big,
     }
     Counts {
         packets: u64,

@@ -1,7 +1,7 @@
 //! What the log is.
 
 use super::{Answer, Ask};
-use crate::answers::log::{CaptureFile, Counts, Device, Field, FieldKind, Info, Loss, Words};
+use crate::answers::log::{CaptureFile, Counts, Device, Field, FieldKind, Info, Loss, WallStep, Words};
 use crate::answers::{Big, Ns};
 use crate::open::Log;
 use kpat_model::LossCause;
@@ -154,6 +154,15 @@ fn fields(log: &Log) -> Vec<Field> {
     FIELDS.iter().map(of).collect()
 }
 
+fn wall_steps(log: &Log) -> Vec<WallStep> {
+    let mut ahead = 0i64;
+    let step = |s: &kpat_model::wall::WallStep| {
+        ahead = ahead.wrapping_add(s.by_ns);
+        WallStep { at_ns: Ns(s.before.0.saturating_sub(log.start_ns())), ahead_ns: Big(ahead) }
+    };
+    log.info.manifest.wall_steps.iter().map(step).collect()
+}
+
 fn captures(log: &Log) -> Vec<CaptureFile> {
     let sources = log.info.manifest.sources.iter().filter(|s| s.role == "capture");
     sources
@@ -202,6 +211,7 @@ pub fn info(ask: &Ask<'_>) -> Answer<Info> {
         },
         start_boot_ns: Big(log.start_ns()),
         start_wall_ns: log.info.dut_offset_ns.map(|o| Big(log.start_ns().wrapping_sub(o))),
+        wall_steps: wall_steps(log),
         length_ns: Ns(manifest.last_ns.saturating_sub(manifest.first_ns)),
         counts: Counts {
             packets: rows(log, "packet"),

@@ -148,17 +148,19 @@ pub(super) fn add(store: &Store, h: &mut Handover, by_wall: bool, before_ns: Opt
     let Some(station) = addresses.into_iter().find(|s| *s != [0; 6]) else { return Ok(()) };
     let range = h.begin_ns.saturating_sub(AROUND_NS)..=h.end_ns.saturating_add(AROUND_NS);
     let table = store.table::<FrameRow>()?;
-    let offset_ns = store.wall_offset_ns();
+    let own = store.own_clock();
     let mut groups = table.groups_where("boot_ns", &range);
-    if let Some(o) = offset_ns.filter(|_| by_wall) {
-        let by_wall = range.start().saturating_sub(o)..=range.end().saturating_sub(o);
+    if let Some(own) = own.filter(|_| by_wall) {
+        // It may have been set back meanwhile.
+        let (from, to) = (own.wall(*range.start()), own.wall(*range.end()));
+        let by_wall = from.min(to)..=from.max(to);
         groups.extend(table.groups_where("wall_ns", &by_wall));
         groups.sort_unstable();
         groups.dedup();
     }
     let mut found = Vec::new();
     table.each(groups, |mut row: FrameRow| {
-        row.boot_ns = row.boot_ns.or(offset_ns.map(|o| row.wall_ns.saturating_add(o)));
+        row.boot_ns = row.boot_ns.or(own.map(|own| own.boot(row.wall_ns)));
         if found.len() < MOST && row.boot_ns.is_some_and(|at| range.contains(&at)) {
             // Everybody's farewell is the old access point's, or nothing to this station.
             let known = |f: &Heard| {
