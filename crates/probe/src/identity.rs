@@ -107,7 +107,6 @@ impl Addresses {
     }
 
     fn device(&self, d: Device) -> Device {
-<<<<<<< HEAD
         let Device {
             netns,
             netns_since,
@@ -122,7 +121,7 @@ impl Addresses {
             above,
             master,
         } = d;
-        let (name, mac) = (self.device_name(&name), self.word(&mac));
+        let (name, mac, netns_name) = (self.if_address(&name), self.word(&mac), self.namespace(&netns_name));
         Device {
             netns,
             netns_since,
@@ -137,12 +136,6 @@ impl Addresses {
             above,
             master,
         }
-=======
-        let Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc, above } =
-            d;
-        let (name, mac, netns_name) = (self.if_address(&name), self.word(&mac), self.namespace(&netns_name));
-        Device { netns, netns_since, netns_name, ifindex, name, link_type, mac, mtu, driver, phc, above }
->>>>>>> 2a9101245aba00207e4008d283af248e3e441ca4
     }
 
     /// Announcements of the kernel and notes of the recorder.
