@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kpatlab import look, play
 from kpatlab.cache import LAB
-from tests.place import begun, inside, own, probed, sh
+from tests.place import begun, inside, own, probed, sh, still
 from tests.truth import BEST
 
 TOOL = [sys.executable, str(LAB / "tools/fates.py")]
@@ -401,7 +401,7 @@ class Fates(Judged, unittest.TestCase):
         return taking
 
     def networks(self, seeds, queued: bool = False) -> None:
-        for seed in seeds:
+        for seed in still(self, "seed", seeds):
             with self.subTest(seed=seed):
                 if not any(self.judged(seed, queued, attempt) for attempt in range(5)):
                     self.skipTest(f"seed {seed}: five recordings say that programs did not run")

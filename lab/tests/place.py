@@ -31,6 +31,12 @@ def kpat_for_guests(*series: str, tap: bool = False) -> str:
     return os.path.abspath(play.kpat_path())
 
 
+def still(case: unittest.TestCase, name: str, values) -> list:
+    """What a test goes through in subtests that are called by it: where it is run once more, those that failed."""
+    failed = getattr(case, "failed_before", None)
+    return [v for v in values if not failed or any(part.get(name) == v for part in failed)]
+
+
 def linux_before(*version: int) -> bool:
     """This kernel is older, by its first two numbers."""
     return tuple(int(n) for n in os.uname().release.split(".")[:2]) < version

@@ -16,7 +16,7 @@ from kpatlab.cache import LAB
 from kpatlab.topology import wait_for
 from tests import profile
 from tests.owners import CGROUPS
-from tests.place import sh
+from tests.place import sh, still
 
 TOOL = [sys.executable, str(LAB / "tools/workloads.py")]
 FILE_MB = 24
@@ -332,10 +332,10 @@ class Workloads(profile.Place):
         print(f"workloads: {len(files)} files, {len(whole['processes'])} processes, {moved / 1e3:.0f} us read in a later file", file=sys.stderr, flush=True)
 
     def mixtures(self, seeds: dict[int, str | None]) -> None:
-        for seed, kinds in seeds.items():
+        for seed in still(self, "seed", seeds):
             with self.subTest(seed=seed):
                 try:
-                    self.mixture(seed, kinds)
+                    self.mixture(seed, seeds[seed])
                 finally:
                     self.stack.close()
 
