@@ -512,8 +512,9 @@ class GuestHost(unittest.TestCase):
 
     def alike(self, case: Case, name: str, source: str, to: str, sent: list[int], came: list[int], verdict: str | None = None) -> None:
         """The n-th of each log is the n-th that was sent, and that came: a tap keeps order. What the payload says is not in the logs."""
-        mine, theirs = dict(zip(in_order(case, source, verdict), sent)), dict(zip(in_order(case, to), came))
-        self.assertEqual((len(sent), len(came)), (len(mine), len(theirs)), name)
+        ours, others = in_order(case, source, verdict), in_order(case, to)
+        self.assertEqual((len(sent), len(came)), (len(ours), len(others)), name)
+        mine, theirs = dict(zip(ours, sent)), dict(zip(others, came))
         pairs = [(mine[p["packet_id"]], theirs[q["packet_id"]]) for a, p, b, q, _ in case.crossings() if (a, b) == (source, to)]
         wrong = [x for x in pairs if x[0] != x[1]]
         say(f"{name:<44} came {len(came):>5}  found {len(pairs):>5}  wrong {len(wrong):>3}  precision {1 - len(wrong) / max(len(pairs), 1):.4f}  recall {(len(pairs) - len(wrong)) / len(came):.4f}"
@@ -527,7 +528,11 @@ class GuestHost(unittest.TestCase):
             case, came = self.datagrams(f"alike-{gap}", "a", "fd77::99", w.host, count=200, gap_us=gap, alike=True)
             self.assertEqual(list(range(200)), came)
             self.alike(case, f"alike, guest to host, {gap} us apart", "a", "host", came, came)
-        case, came = self.datagrams("alike-over", "a", "fd77::3", "b", count=200, gap_us=200, alike=True)
+        for again in range(3):
+            case, came = self.datagrams(f"alike-over-{again}", "a", "fd77::3", "b", count=200, gap_us=200, alike=True)
+            if len(came) == 200:
+                break  # else a guest that waited for its processor lost some, and which were lost nobody knows
+        self.assertEqual(list(range(200)), came)
         self.alike(case, "alike, guest to bridge", "a", "host", came, came)
         self.alike(case, "alike, bridge to guest", "host", "b", came, came)
         w.ip(w.host, "link set tap0 txqueuelen 5")
