@@ -181,9 +181,11 @@ class Requests(profile.Recorded):
         name = "spin" if spins else "wait"
         clients, p = self.profile(name, load)
         losses = look.kpat_json("info", str(self.dir / f"{name}.kpat"))["losses"]
-        got = Counter()
+        got, taken = Counter(), Counter()
         for c in p["clients"]:
             got[c["client"]] += c["ns"]
+        for t in p["taken"]:
+            taken[t["victim"]] += t["ns"]
         for at, ((kind, server), of) in enumerate(clients.items(), port):
             self.assertEqual(len(of), 3, kind)
             truth, ran = Counter(), Counter()
@@ -194,9 +196,11 @@ class Requests(profile.Recorded):
             # What the server's processes ran until the last answer, and did not burn: on slow machines it is much.
             besides = sum(ran.values()) - sum(truth.values())
             ratios = [got[c] / truth[c] for c in of]
-            print(f"requests: {kind}: {sum(truth.values()) / 1e6:.1f} ms burned; charged to clients {', '.join(f'{r:.3f}' for r in ratios)} of that", file=sys.stderr, flush=True)
+            # A thread's own clock has what interrupts took from it, which on a busy machine is others' packets.
+            of_others = sum(taken[process] for process in ran)
+            print(f"requests: {kind}: {sum(truth.values()) / 1e6:.1f} ms burned; charged to clients {', '.join(f'{r:.3f}' for r in ratios)} of that, {of_others / 1e6:.1f} ms taken from the server", file=sys.stderr, flush=True)
             for client in of:
-                self.assertGreater(got[client], 0.97 * truth[client] - 1e6, (kind, losses))
+                self.assertGreater(got[client], 0.97 * truth[client] - 1e6, (kind, losses, of_others))
                 # And what the server does besides; one that spins does so for whose message it took last.
                 if not spins:
                     self.assertLess(got[client], 1.05 * truth[client] + max(8e6, besides), kind)
