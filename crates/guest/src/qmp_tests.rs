@@ -7,8 +7,10 @@ fn peer_with(name: &str, greeting: &'static str, answers: Vec<&'static str>) -> 
     let path = std::env::temp_dir().join(format!("kpat-qmp-{}-{name}.sock", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).unwrap();
+    let place = path.clone();
     std::thread::spawn(move || {
         let (mut s, _) = listener.accept().unwrap();
+        let _ = std::fs::remove_file(place);
         s.write_all(greeting.as_bytes()).unwrap();
         let mut lines = BufReader::new(s.try_clone().unwrap()).lines();
         for a in answers {

@@ -178,7 +178,6 @@ fn pages_are_read_in_bounded_depth_and_memory() {
     std::fs::remove_dir_all(&d).unwrap();
 }
 
-/// Would wait for ever if it were opened: nobody writes to the pipe.
 #[test]
 fn what_belongs_to_one_packet_is_bounded() {
     let d = dir("one");
@@ -197,8 +196,10 @@ fn what_belongs_to_one_packet_is_bounded() {
         t.rows_within::<EventRow>(g, &all, &mut budget).map(|rows| rows.len())
     });
     assert!(each.collect::<Result<Vec<_>, _>>().is_err(), "the groups have a budget each");
+    std::fs::remove_dir_all(&d).unwrap();
 }
 
+/// Would wait for ever if it were opened: nobody writes to the pipe.
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_refused() {
     let d = dir("pipe");
