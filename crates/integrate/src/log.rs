@@ -564,9 +564,8 @@ fn closed_at(log: &Log) -> i64 {
 fn terms(log: &Log, roles: &[Roles]) -> Terms {
     let any = |role: u32| roles.iter().any(|r| r.has(role));
     // Since Linux 6.3 ICMPv6 gives a reason for what it does not take, as neighbour discovery does; none then says that nobody handles that type.
-    let icmp_says = log.drop_reasons().any(|(_, name)| name.starts_with("IPV6_NDISC_"));
-    let tells_nothing = |place: &str| !(icmp_says && place.starts_with("icmpv6_rcv"));
-    let dropper = |place: &str| dropper(place).filter(|d| *d != Reason::Handled || tells_nothing(place));
+    let says = log.drop_reasons().any(|(_, name)| name.starts_with("IPV6_NDISC_"));
+    let dropper = |place: &str| dropper(place).filter(|d| *d != Reason::Handled || !says);
     let droppers = log.symbols().iter().filter_map(|s| Some((s.addr, dropper(&s.text)?))).collect();
     let places = |which: &dyn Fn(&Device) -> bool| {
         log.devices().iter().filter(|d| which(d)).map(|d| (d.netns, d.ifindex)).collect::<Set<_>>()

@@ -124,7 +124,7 @@ words! {
         FarEnd "far-end";
         /// It goes on in copies that were made of it there, one for each way (HSR, PRP). Of what was not copied it was the packet: a duplicate.
         Copied "copied";
-        /// The host's own protocol took it, and frees all that it takes as what is dropped is. Only where the function gave no reason.
+        /// ICMPv6 took it, which frees all that it takes as what is dropped is. Only of kernels (before 6.3) that give none of its reasons.
         Handled "handled";
         /// A bridge takes the frames of spanning tree that its ports receive, and frees them as what is dropped is. Only where the function gave no reason.
         Port "port";

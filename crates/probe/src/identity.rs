@@ -106,36 +106,26 @@ impl Addresses {
         }
     }
 
-    fn device(&self, d: Device) -> Device {
+    fn device(&self, mut d: Device) -> Device {
+        // All are named, so that a new one is thought of.
         let Device {
-            netns,
-            netns_since,
             netns_name,
-            ifindex,
             name,
-            link_type,
             mac,
-            mtu,
-            driver,
-            phc,
-            above,
-            master,
-        } = d;
-        let (name, mac, netns_name) = (self.if_address(&name), self.word(&mac), self.namespace(&netns_name));
-        Device {
-            netns,
-            netns_since,
-            netns_name,
-            ifindex,
-            name,
-            link_type,
-            mac,
-            mtu,
-            driver,
-            phc,
-            above,
-            master,
-        }
+            netns: _,
+            netns_since: _,
+            ifindex: _,
+            link_type: _,
+            mtu: _,
+            driver: _,
+            phc: _,
+            above: _,
+            master: _,
+        } = &mut d;
+        *netns_name = self.namespace(netns_name);
+        *name = self.if_address(name);
+        *mac = self.word(mac);
+        d
     }
 
     /// Announcements of the kernel and notes of the recorder.

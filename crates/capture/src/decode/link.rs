@@ -78,12 +78,13 @@ fn of_llc(d: Bytes) -> u16 {
 pub(super) fn llc(out: &mut Footprint, d: Bytes, depth: u8) {
     match snap(d) {
         Some(ethertype) => network::ethertype(out, ethertype, d.behind(8), depth),
-        None if of_llc(d) == SPANNING_TREE => {
-            out.network = Some(Network::Other(SPANNING_TREE, d.start()));
-            out.message = content::of_spanning_tree(d.behind(3).data);
+        None => {
+            if of_llc(d) == SPANNING_TREE {
+                out.network = Some(Network::Other(SPANNING_TREE, d.start()));
+                out.message = content::of_spanning_tree(d.behind(3).data);
+            }
             out.cut |= d.data.len() < 8 && d.wire as usize > d.data.len();
         }
-        None => out.cut |= d.data.len() < 8 && d.wire as usize > d.data.len(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The device's wall clock where it was set while it was recorded: from a moment that it showed to when that was. What it showed twice may be either time.
 
+use super::dut_offset;
 use kpat_model::meta::ClockAnchor;
 use kpat_model::wall::set_between;
 
@@ -36,9 +37,8 @@ impl Shown {
         let mut found: Option<(bool, (i64, i64))> = None;
         let mut nearest = None;
         for s in &self.0 {
-            let near = s.readings.iter().min_by_key(|a| a.wall.0.abs_diff(wall))?;
-            let at = wall.saturating_add(near.boot.0.wrapping_sub(near.wall.0));
-            let unsure = near.uncertainty_ns.max(0);
+            let (offset, unsure) = dut_offset(&s.readings, wall)?;
+            let at = wall.saturating_add(offset);
             let (low, high) = (at.saturating_sub(unsure), at.saturating_add(unsure));
             if high >= s.from_ns && low <= s.to_ns {
                 let inside = high >= within.0 && low <= within.1;

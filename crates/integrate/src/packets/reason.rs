@@ -25,9 +25,9 @@ pub(crate) enum Reason {
     FarEnd,
     /// Copies were made of it for where it goes on, if any were made since it came there.
     Copied,
-    /// A protocol of this host took it; it is freed like what is dropped, with no reason.
+    /// A protocol of this host took it, ICMPv6 of older kernels or spanning tree's; it is freed like what is dropped, with no reason.
     Handled,
-    /// The same, if it came in by a port of a bridge.
+    /// So with a frame of spanning tree, if it came in by a port of a bridge.
     Port,
     /// Freed as a part of another packet, if it is one: see [`super::parts`].
     Part,
