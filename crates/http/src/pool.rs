@@ -5,16 +5,20 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A client's share of a full room is one place in so many.
 const SHARE: usize = 4;
+/// A room in which all are at work is looked at again for so long: a place that was answered is free a moment later.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The connections of a service.
 pub struct Pool {
     most: usize,
     open: Mutex<Open>,
+    /// Somebody left, or works no more.
+    freed: Condvar,
 }
 
 #[derive(Default)]
@@ -39,17 +43,21 @@ pub struct Seat {
 
 impl Pool {
     pub fn new(most: usize) -> Arc<Pool> {
-        Arc::new(Pool { most, open: Mutex::default() })
+        Arc::new(Pool { most, open: Mutex::default(), freed: Condvar::new() })
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection; `None`: all are at work, and no client has more than its share.
+    /// A place for a connection, waited for if need be; `None`: all stay at work, and no client has more than its share.
     pub fn take(self: &Arc<Pool>, stream: &TcpStream) -> Option<Seat> {
         let stream = stream.try_clone().ok()?;
-        let mut open = self.open();
+        let full = |open: &mut Open| open.taken.len() >= self.most && open.first_to_go().is_none();
+        let (mut open, _) = self
+            .freed
+            .wait_timeout_while(self.open(), PATIENCE, full)
+            .unwrap_or_else(PoisonError::into_inner);
         if open.taken.len() >= self.most {
             let goes = open.first_to_go()?;
             // Its thread finds the connection closed and ends.
@@ -90,12 +98,14 @@ impl Seat {
         if let Some(t) = self.pool.open().taken.iter_mut().find(|t| t.id == self.id) {
             t.client = client;
         }
+        self.pool.freed.notify_one();
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         self.pool.open().taken.retain(|t| t.id != self.id);
+        self.pool.freed.notify_one();
     }
 }
 

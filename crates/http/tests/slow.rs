@@ -5,6 +5,7 @@
 use kpat_http::{Connection, Pool, Refusal, Unreadable, accept};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 const ROOM: usize = 4;
 
@@ -98,6 +99,25 @@ fn answered_connections_keep_nobody_out() {
     let answered: Vec<TcpStream> = (0..5 * ROOM).map(last).collect();
     assert!(ask(at, "/after").ends_with("/after"));
     drop(answered);
+}
+
+/// All at work when it comes, one of them for a moment only.
+#[test]
+fn one_that_is_soon_done_keeps_nobody_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let pool = Pool::new(ROOM);
+    let mut seats: Vec<_> = (0..ROOM).map(|_| pool.take(&stream).unwrap()).collect();
+    seats.iter().enumerate().for_each(|(i, seat)| seat.works(&i.to_string()));
+    assert!(pool.take(&stream).is_none());
+    let first = seats.remove(0);
+    let done = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        first.waits();
+        first
+    });
+    assert!(pool.take(&stream).is_some());
+    drop(done.join());
 }
 
 #[test]
