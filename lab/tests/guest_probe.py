@@ -550,15 +550,24 @@ with kpat_guest.Guest({self.guest.qmp!r}) as g:
         self.assertEqual(("[(2, 'kthreadd')]\n[]\n", ""), (r.stdout, r.stderr))
 
     def test_python_counts_the_system_calls_of_a_process(self):
-        p = self.example("syscalls", "init")
-        probed = int(p.stdout.readline().split()[0])
-        self.assertGreater(probed, 300)
-        self.guest.ask("getppid 70")
-        self.guest.ask("open 30")
-        self.guest.ask("stat /init")
-        out, _ = p.communicate(input="", timeout=120)
-        counts = {line.split()[0]: int(line.split()[1]) for line in out.splitlines()}
-        self.assertEqual((70, 30, 30, 1), (counts["getppid"], counts["openat"], counts.get("close", 0), counts.get("newfstatat", counts.get("newstat", 0))), counts)
+        asked = {"getppid": 70, "openat": 30, "close": 30, "newfstatat": 1}
+        for _ in range(4):
+            p = self.example("syscalls", "init")
+            probed = int(p.stdout.readline().split()[0])
+            self.assertGreater(probed, 300)
+            self.guest.ask("getppid 70")
+            self.guest.ask("open 30")
+            self.guest.ask("stat /init")
+            out, _ = p.communicate(input="", timeout=120)
+            counts = {line.split()[0]: int(line.split()[1]) for line in out.splitlines()}
+            counts["newfstatat"] = counts.get("newfstatat", counts.get("newstat", 0))
+            lacks = {name: n - counts.get(name, 0) for name, n in asked.items()}
+            # Calls for which the handlers' process, of a busy machine, came too late are counted as missed, and are those that lack.
+            self.assertTrue(all(0 <= n for n in lacks.values()) and sum(lacks.values()) <= counts["missed"], counts)
+            if not counts["missed"]:
+                return
+            print(f"guest: of {sum(asked.values())} system calls {counts['missed']} missed", file=sys.stderr)
+        self.fail(f"the handlers' process came too late each time: {counts}")
 
     def test_a_thousand_probes(self):
         before = self.code()
