@@ -294,7 +294,15 @@ __noinline int goes_on_unseen(u64 at, u64 head)
 static __always_inline void soon_unknown(struct packet_entry *e, struct skb skb, u64 now)
 {
 	struct ident_entry *s = slot_of(e, skb);
+	u64 alone = name_alone(e->ident);
+
 	if (s)
+		s->seen = SEEN_FREED | (s->seen & SEEN_FIRST) | seen_time(now);
+	if (names_packet(e->ident))
+		return;
+	/* Nor is it waited for in a copy. */
+	s = ident_slot(e->ident, alone);
+	if (s && s->ident == alone && s->id == e->id)
 		s->seen = SEEN_FREED | (s->seen & SEEN_FIRST) | seen_time(now);
 }
 
