@@ -241,6 +241,8 @@ __noinline u64 admit(u64 at, u64 head, u32 port, u32 what)
 	if (guess_reuse || by_process)
 		ident = identity_of(skb, head);
 	id = guess_reuse ? known_again(skb.at, ident, what, now) : 0;
+	if (guess_reuse && !id && what >= QUEUED)
+		id = known_inside(skb.at, head, what, now);
 	/* lives are whole: what was received already was not chosen then, whatever its headers say now */
 	if (sample_below && !id && !ifindex_count && skb_field(skb, skb_iif))
 		return 0;
@@ -308,7 +310,7 @@ __noinline int changed(u64 at, u64 head, u64 place, u64 sig)
 	if (guess_reuse && sig != e->sig) {
 		u64 now = identity_of(skb, head), was = e->ident;
 
-		if (now && was && !same_identity(now, was) && !goes_on_rewritten(e, skb, now, moment(ctl))) {
+		if (now && was && !same_identity(now, was) && !goes_on_inside(e, skb, was) && !goes_on_rewritten(e, skb, now, moment(ctl))) {
 			packet_forget(e);
 			return 0;
 		}

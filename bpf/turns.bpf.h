@@ -58,6 +58,25 @@ static __always_inline u64 inside_of(struct skb skb, u64 head)
 	return identity(head + inner, (kread_word(head + inner) & 0xf0) == 0x40 ? ETH_P_IP : ETH_P_IPV6, skb_bit(skb, ip_summed) == CHECKSUM_PARTIAL);
 }
 
+/* A device that was given it has put it into a tunnel: its buffer has headers of another packet in front of its own. */
+static __always_inline bool goes_on_inside(struct packet_entry *e, struct skb skb, u64 was)
+{
+	u64 inside = e->turn & TURN_OUT ? inside_of(skb, e->head) : 0;
+
+	return inside && same_identity(inside, was);
+}
+
+/* So where the tunnel gave it another buffer: the packet that left a moment ago, 0: none. */
+__noinline u64 known_inside(u64 at, u64 head, u32 what, u64 now)
+{
+	ONLY_WHERE(guess_reuse);
+	struct skb skb = skb_at(at);
+	u64 ident = inside_of(skb, head);
+	struct ident_entry *s = ident ? again(ident, skb, what) : NULL;
+
+	return s && s->turn & TURN_OUT ? known_again(at, ident, what, now) : 0;
+}
+
 static __always_inline struct inside *inside_at(u64 head)
 {
 	u32 at = (u32)(head >> 6) * 2654435761u >> 20; /* 12 bits are left */
