@@ -48,33 +48,38 @@ static __always_inline bool is_beside(struct skb skb)
 	return !skb_dev(skb) && skb_bit(skb, cloned) && kread(sk, __sk_common.skc_family) == AF_PACKET;
 }
 
+/* The first four bytes of ARP for IPv4 addresses (RFC 826). */
+#define ARP_OF_ETHERNET 0x00080100
+
 /* The identity of what is in a tunnel's packet, whatever its sender offloads (skb_reset_inner_headers() in include/linux/skbuff.h says where it is), else 0. */
 static __always_inline u64 inside_of(struct skb skb, u64 head)
 {
 	u16 inner = skb_field(skb, inner_network_header), network = skb_field(skb, network_header);
+	u32 first, proto;
 
 	if (inner <= network || inner - network > 256)
 		return 0;
-	return identity(head + inner, (kread_word(head + inner) & 0xf0) == 0x40 ? ETH_P_IP : ETH_P_IPV6, skb_bit(skb, ip_summed) == CHECKSUM_PARTIAL);
+	first = kread_word(head + inner);
+	proto = (first & 0xf0) == 0x40 ? ETH_P_IP : (first & 0xf0) == 0x60 ? ETH_P_IPV6 : first == ARP_OF_ETHERNET ? ETH_P_ARP : 0;
+	return proto ? identity(head + inner, proto, skb_bit(skb, ip_summed) == CHECKSUM_PARTIAL) : 0;
 }
 
-/* A device that was given it has put it into a tunnel: its buffer has headers of another packet in front of its own. */
+/* A tunnel's device that was given it, a route or a balancer has put it into another packet, whose headers are in front of its own. */
 static __always_inline bool goes_on_inside(struct packet_entry *e, struct skb skb, u64 was)
 {
-	u64 inside = e->turn & TURN_OUT ? inside_of(skb, e->head) : 0;
+	u64 inside = inside_of(skb, e->head);
 
 	return inside && same_identity(inside, was);
 }
 
-/* So where the tunnel gave it another buffer: the packet that left a moment ago, 0: none. */
+/* So where it was given another buffer for that: the packet that was there a moment ago, 0: none. */
 __noinline u64 known_inside(u64 at, u64 head, u32 what, u64 now)
 {
 	ONLY_WHERE(guess_reuse);
 	struct skb skb = skb_at(at);
 	u64 ident = inside_of(skb, head);
-	struct ident_entry *s = ident ? again(ident, skb, what) : NULL;
 
-	return s && s->turn & TURN_OUT ? known_again(at, ident, what, now) : 0;
+	return ident ? known_again(at, ident, what, now) : 0;
 }
 
 static __always_inline struct inside *inside_at(u64 head)

@@ -11,7 +11,7 @@ from kpatlab import play
 from tests.place import Inside, begun, integrated, own, probed, sh
 
 LEAST, COUNT, WRITES = 100, 40, 20
-MODULES = "veth pppoe af_packet esp4 xfrm_user gcm seqiv"
+MODULES = "veth pppoe af_packet esp4 xfrm_user gcm seqiv vxlan ipip ip_gre geneve"
 SERVER = """
 import socket, threading
 u = socket.socket(type=socket.SOCK_DGRAM); u.bind(("0.0.0.0", 7000))
@@ -73,6 +73,9 @@ fcntl.ioctl(c, 0x4004743a, fcntl.ioctl(u, 0xc004743e, struct.pack("i", -1)))
 print("ready", flush=True)
 time.sleep(600)
 """
+# Whose far ends are routers' next hops: by what the kernel calls them. Others need a module that this kernel may not have.
+TUNNELS = {"vxlan": "type vxlan id 7 dstport 4789 local {near} remote {far}", "ipip": "type ipip local {near} remote {far}", "gre": "type gre local {near} remote {far} key 9",
+           "gretap": "type gretap local {near} remote {far}", "geneve": "type geneve id 7 remote {far}"}
 KEY = "aead rfc4106(gcm(aes)) 0x0102030405060708090a0b0c0d0e0f1011121314 128".split()
 
 
@@ -140,6 +143,28 @@ class TakenOff(unittest.TestCase):
         wrong = [r for r in read if not r or len(r["calls"]) != 1]
         # Where a guest's CPU did not run between two programs at one moment, which read it was stays unknown.
         self.assertLessEqual(len(wrong), len(read) // 20)
+
+    def test_what_a_tunnel_puts_into_a_packet(self):
+        """There and back, in a packet of another address and protocol, which passes the router: one packet, from its sender to its reader."""
+        went = []
+        for kind, words in TUNNELS.items():
+            made = [sh("ip", "-n", ns, "link", "add", "t0", *words.format(near=near, far=far).split(), ok=False).returncode == 0
+                    for ns, near, far in ((self.a, "10.1.0.1", "10.2.0.2"), (self.b, "10.2.0.2", "10.1.0.1"))]
+            if not all(made):
+                continue
+            with self.subTest(kind):
+                for n, ns in enumerate((self.a, self.b), 1):
+                    self.within(ns, "sysctl", "-qw", "net.ipv6.conf.t0.disable_ipv6=1")
+                    sh("ip", "-n", ns, "addr", "add", f"10.6.0.{n}/24", "dev", "t0")
+                    sh("ip", "-n", ns, "link", "set", "t0", "up")
+                packets = self.recorded(CLIENT.replace("10.2.0.2", "10.6.0.2"))
+                self.each_is_one(kind, packets)
+                self.each_is_read(packets)
+                self.assertIn("10.6.0.2", {p["dst_addr"] for p in packets if p["dst_port"] == 7000})
+            for ns in (self.a, self.b):
+                sh("ip", "-n", ns, "link", "del", "t0")
+            went.append(kind)
+        self.assertIn("vxlan", went)
 
     def test_ipsec_says_nothing_of_what_it_hides(self):
         """Bytes of the application's at each border, of sockets whose packets the device gets encrypted."""

@@ -12,6 +12,16 @@ pub(super) fn is_transport_known(f: &Footprint) -> bool {
     }
 }
 
+/// Nothing follows that a tunnel's packet could tell more of: ARP, and further fragments.
+pub(super) fn has_no_transport(f: &Footprint) -> bool {
+    match &f.network {
+        Some(Network::Arp { .. }) => true,
+        Some(Network::V4 { frag_offset, .. }) => *frag_offset > 0,
+        Some(Network::V6 { fragment, .. }) => fragment.is_some_and(|(_, offset, _)| offset > 0),
+        Some(Network::Other(..)) | None => false,
+    }
+}
+
 /// Length from the network header on, and whether header and kernel agree on it. The header alone is not to be believed:
 /// its length field is filled in late, and says nothing where segmentation is left to the device.
 pub(super) fn network_len(f: &Footprint, record: &FootprintRecord) -> Option<(u32, bool)> {

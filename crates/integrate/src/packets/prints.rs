@@ -156,7 +156,8 @@ impl Prints {
         }
         let better = |old: &Footprint| {
             let known = |f: &Footprint| {
-                usize::from(f.network.is_some()) + usize::from(headers::is_transport_known(f))
+                usize::from(f.network.is_some())
+                    + usize::from(headers::is_transport_known(f) || headers::has_no_transport(f))
             };
             known(f) > known(old)
         };
