@@ -384,10 +384,11 @@ fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> (Lin
     // A send buffer has room again when something leaves it.
     let waits =
         |queue_ns: i64| queue_ns - begins > AT_ONCE_NS && drivers.range(begins..queue_ns).next().is_some();
-    let first = if last.asked_ns.is_none() && last.queue_ns.is_some_and(waits) {
-        Stage::SendBuffer
-    } else {
-        Stage::Transport
+    let first = match last.queue_ns.filter(|_| last.asked_ns.is_none()) {
+        // Its call was over, and had made no packet yet: what it gave waited for more.
+        Some(at) if at > call.at_ns => Stage::Cork,
+        Some(at) if waits(at) => Stage::SendBuffer,
+        _ => Stage::Transport,
     };
     to(first, last.asked_ns.or(last.queue_ns));
     to(Stage::Neighbour, last.asked_ns.and(last.queue_ns));
@@ -452,6 +453,11 @@ mod tests {
         assert_eq!(pieces(&[closed]), (End::Dropped, with(&[(PeerApplication, 70)])));
         let queued = Way { driver_ns: None, ..sent };
         assert_eq!(pieces(&[queued]), (End::Open, at(&[(Transport, 12), (Queue, 1000)])));
+        // The call was over before: it waited for more.
+        let corked = Way { queue_ns: Some(45), driver_ns: Some(46), ..sent };
+        assert_eq!(pieces(&[corked]), (End::Sent, at(&[(Cork, 45), (Queue, 46)])));
+        let asked = Way { asked_ns: Some(12), ..corked };
+        assert_eq!(pieces(&[asked]).1[..2], at(&[(Transport, 12), (Neighbour, 45)]));
         // Of several the last; of none nothing is known.
         let read = Way { read_ns: Some(90), ..came };
         assert_eq!(pieces(&[read, dropped]).0, End::Read);
