@@ -319,7 +319,8 @@ impl Sender {
                 let fills = self.call == Call::Inside && behind && !self.small();
                 if self.flight.leaves(e, mss) {
                     // No segment that came ended this piece of time, and none's state will tell of it.
-                    if behind && self.call == Call::None && e.ctx == IN_TASK {
+                    let by_task = e.ctx == IN_TASK && self.called_ns.is_some();
+                    if behind && self.call == Call::None && by_task {
                         self.settle(&mut done);
                     }
                     let leaving = Leaving {
@@ -327,7 +328,7 @@ impl Sender {
                         filled_ns: self.called_ns.filter(|_| fills),
                         second: behind && e.segments <= 1 && e.size_bytes < mss,
                         call: self.call,
-                        by_task: e.ctx == IN_TASK,
+                        by_task,
                     };
                     self.kept.leaves(leaving, &mut done);
                 }

@@ -34,7 +34,7 @@ pub(super) struct Leaving {
     pub second: bool,
     /// In a call that sends, or refused by one.
     pub call: Call,
-    /// In a task, and not in an interrupt.
+    /// In a task, and not in an interrupt; and the log has when its calls begin.
     pub by_task: bool,
 }
 

@@ -394,6 +394,11 @@ pub(super) fn gather(
                     out.ending.observe(s);
                     connected |= s.state != SYN_SENT;
                     out.fast.connected_ns = out.fast.connected_ns.or(connected.then_some(s.at_ns));
+                    // What went with the SYN has no crossing of its acknowledgement.
+                    let acked =
+                        sender.sent_seq.map_or(0, |seq| (s.snd_una as u32).wrapping_sub(seq as u32) as i32);
+                    let first = connected && out.acks.is_empty() && acked > 0;
+                    out.acks.extend(first.then_some((s.at_ns, i64::from(acked))));
                     out.connected |= !UNCONNECTED.contains(&s.state);
                     if let Some(start) = sender.sent_seq.filter(|_| out.connected) {
                         let end = u32::from(!WITHOUT_END.contains(&s.state));

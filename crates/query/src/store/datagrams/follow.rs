@@ -308,6 +308,11 @@ mod tests {
         assert_eq!(with(&waits), [(1, vec![1, 2]), (2, vec![4, 6])]);
         let twice = [released, (3, ToDevice, 70, 1, 7), (4, ToDevice, 30, 2, 7), (5, Send, 30, 0, 7)];
         assert_eq!(with(&twice), [(1, vec![1, 2]), (1, vec![1, 2]), (2, vec![5])]);
+        // The next one is in the same buffer.
+        for bytes in [5, 70] {
+            let again = [released, (4, ToDevice, bytes, 1, 7), (5, Send, bytes, 0, 7)];
+            assert_eq!(with(&again), [(1, vec![1, 2]), (1, vec![5])]);
+        }
         // As many as the send has: of which it is is not known.
         assert_eq!(with(&[released, (4, Send, 30, 0, 7)]), [(1, vec![])]);
         assert_eq!(with(&[(3, ToDevice, 29, 1, 7)]), [(1, vec![])]);

@@ -85,11 +85,12 @@ impl Sends {
             self.waiting.push(own);
             return;
         }
-        let (released, rest) = packets.split_at(self.released(&packets, out));
-        let adds_up = |bytes_sent: i64| whole(rest, bytes_sent, out);
-        if !released.is_empty()
-            && (adds_up(e.bytes) || rest.is_empty() && before(&self.waiting, out) != e.bytes)
-        {
+        // The next one may be in the buffer that the released one had.
+        let most = self.released(&packets, out);
+        let adds_up = (1..=most).find(|n| whole(&packets[*n..], e.bytes, out));
+        let alone = most == packets.len() && before(&self.waiting, out) != e.bytes;
+        if let Some(n) = adds_up.or(alone.then_some(most)) {
+            let (released, rest) = packets.split_at(n);
             self.give(released, out);
             self.waiting = Vec::from_iter(rest.is_empty().then_some(own));
             rest.iter().for_each(|p| out.sightings[*p as usize].calls = Calls::One(own));
@@ -114,14 +115,15 @@ impl Sends {
         }
     }
 
-    /// How many of a thread's packets, the first ones, are a datagram that a socket option (`UDP_CORK`) released, without a send: it has all the bytes that waited. They
+    /// How many of a thread's packets, the first ones, may be a datagram that a socket option (`UDP_CORK`) released, without a send: it has all the bytes that waited. They
     /// are one through several devices.
     fn released(&self, packets: &[u32], out: &Datagrams) -> usize {
         let of = |p: &u32| &out.sightings[*p as usize];
         let Some(first) = packets.first().map(of) else { return 0 };
         let waited = before(&self.waiting, out);
         let is = waited > 0 && first.bytes == waited;
-        if is { packets.iter().take_while(|p| of(p).tag == first.tag).count() } else { 0 }
+        let same = |p: &&u32| of(p).tag == first.tag && of(p).bytes >= first.bytes;
+        if is { packets.iter().take_while(same).count() } else { 0 }
     }
 
     /// These are of all the calls that waited.
