@@ -128,6 +128,8 @@ class Connecting(unittest.TestCase):
     def test_refused(self):
         r = self.run_case(THERE, PORT, 0)
         self.never(r, "ECONNREFUSED")
+        self.assertIn("nothing listened on that port, and a reset answered its SYN", " ".join(r["text"].split()))
+        self.assertNotIn("driver, wire", r["text"])
         # its SYN and what came back are the socket's
         packets = sh(self.kpat, "packets", r["out"], f"socket == {r['socket']['socket_id']}", "--tsv", "--columns", "packet_id", "--no-header").stdout.split()
         self.assertEqual((len(packets), r["frames"]), (2, 2))
@@ -164,6 +166,26 @@ print(json.dumps(said))
             self.assertEqual(error is not None, "EADDRNOTAVAIL" in words, words)
         why = sh(self.kpat, "why", said[-1][0], out, ok=False)
         self.assertIn("no port of its own was free", why.stderr)
+
+    def test_a_firewall_s_message_within_connect(self):
+        """TCP takes note of it and tells the program, which closes its socket: no error is the kernel's. Truth is the generator's error, and what the client's kernel counts."""
+        sh("ip", "netns", "exec", self.b, "nft", f"add table ip f; add chain ip f i {{ type filter hook input priority 0; }}; add rule ip f i tcp dport {PORT + 2} reject with icmp type host-unreachable")
+        came = lambda: json.loads(sh("ip", "netns", "exec", self.a, "nstat", "-asz", "--json", "IcmpInDestUnreachs").stdout)["kernel"]["IcmpInDestUnreachs"]
+        before = came()
+        r = self.run_case(THERE, PORT + 2, 1.5)
+        self.never(r, "EHOSTUNREACH")
+        messages = r["why"]["opening"]["unreachable"]
+        self.assertEqual([m["what"] for m in messages], (came() - before) * ["unreachable: host"])
+        self.assertEqual(len(messages), 1)
+        text = " ".join(r["text"].split())
+        self.assertIn(f"an ICMP message came meanwhile: unreachable: host, packet {messages[0]['packet_id']}", text)
+        self.assertNotIn("driver, wire", text)
+        packet = sh(self.kpat, "sql", r["out"], f"select src_addr, dst_addr, icmp_kind, icmp_code from packet where packet_id = {messages[0]['packet_id']}", "--tsv").stdout
+        self.assertEqual(packet.splitlines()[1].split("\t"), [THERE, HERE, "3", "1"])
+        # what became of it is on the page, too
+        page = self.dir / "x.html"
+        sh(self.kpat, "app", r["out"], "--html", page)
+        self.assertIn("<td class=n>closed, ", page.read_text())
 
     def test_no_answer(self):
         sh("ip", "netns", "exec", self.b, "nft", "add table ip f; add chain ip f i { type filter hook input priority 0; }; add rule ip f i tcp dport 7601 drop")

@@ -21,9 +21,9 @@ PORT = 7500
 ADDRESSES = {4: ("10.96.0.1", "10.96.0.2"), 6: ("fd96::1", "fd96::2")}
 # What is judged each time; the others with --full.
 HARD = ["plain", "splice", "zerocopy", "stamped", "uring", "peeked", "two-writers", "urgent", "redirected", "early", "reused-1", "reused-2"]
-# A call that releases what waited is no call that sends, and one that cuts segments at the reader's has several reads of one packet.
+# One that cuts segments at the reader's has several reads of one packet.
 # Of a socket's first datagram that is cut into fragments the last one alone is seen with it.
-UNKNOWN = {("corked", "written"), ("segments", "read"), ("mixed", "read"), ("large", "written")}
+UNKNOWN = {("segments", "read"), ("mixed", "read"), ("large", "written")}
 
 UNKNOWN_OF_6 = {("large", "read")}
 

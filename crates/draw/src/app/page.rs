@@ -6,7 +6,7 @@ use crate::page::{cells, row, table};
 use crate::style::{self, color};
 use crate::svg::{Px, Sheet, escape};
 use kpat_model::Crossing;
-use kpat_query::app::{Held, Limits, Series, Spread, Traffic};
+use kpat_query::app::{Held, Limits, Opening, Series, Spread, Traffic};
 use kpat_text::{bytes, count, duration, percent, plural};
 use std::fmt::Write as _;
 
@@ -77,8 +77,18 @@ fn wide_table(body: &mut String, of: &'static str, columns: &[&'static str]) {
 const END: &str = "</tbody></table></div>\n";
 
 fn list(body: &mut String, sockets: &[Traffic]) {
-    let columns =
-        ["written", "writes", "read", "reads", "packets", "frames", "again", "round trip", "held back by"];
+    let columns = [
+        "written",
+        "writes",
+        "read",
+        "reads",
+        "packets",
+        "frames",
+        "again",
+        "round trip",
+        "held back by",
+        "not connected",
+    ];
     wide_table(body, "socket", &columns);
     for t in sockets {
         let size = |n: i64| bytes(n.max(0) as u64);
@@ -95,10 +105,16 @@ fn list(body: &mut String, sockets: &[Traffic]) {
             count(t.layer(Crossing::Retransmit).segments),
             trip.map(|n| duration(n as i64)).unwrap_or_default(),
             held.map(|(h, share)| format!("{} {:.0} %", h.name(), share * 100.0)).unwrap_or_default(),
+            t.opening.as_ref().and_then(unopened).unwrap_or_default(),
         ];
         row(body, &format!("<a href=\"#s{}\">{}</a>", t.socket.socket_id, escape(&name(t))), &[], &cells);
     }
     body.push_str(END);
+}
+
+/// What became of a connection that was not made, and after which time.
+fn unopened(o: &Opening) -> Option<String> {
+    Some(format!("{}, {}", o.outcome.short()?, duration(o.took_ns)))
 }
 
 fn facts(body: &mut String, t: &Traffic) {
@@ -107,6 +123,7 @@ fn facts(body: &mut String, t: &Traffic) {
         vec![format!("socket {} (sk:{:x})", s.socket_id, s.socket_id), format!("IPv{}", s.version)];
     facts.extend(s.congestion.as_ref().map(|c| format!("congestion control {c}")));
     facts.extend(s.pid.map(|p| format!("first used by thread {p}")));
+    facts.extend(t.opening.as_ref().and_then(unopened).map(|what| format!("not connected: {what}")));
     facts.push(format!("seen for {}", duration(s.last_ns - s.first_ns)));
     let _ = writeln!(body, "<p>{}</p>", escape(&facts.join(", ")));
 }

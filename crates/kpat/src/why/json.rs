@@ -74,7 +74,8 @@ fn opening(logs: &[OfDevice], w: &Why) -> Value {
         })
     };
     let all = |those: &[Opener]| those.iter().map(packet).collect::<Vec<_>>();
-    json!({"syns": all(&w.opening.syns), "answers": all(&w.opening.answers), "refusals": all(&w.opening.refusals)})
+    let unreachable = w.unreachable.iter().map(|u| json!({"packet_id": u.packet, "what": u.what}));
+    json!({"syns": all(&w.opening.syns), "answers": all(&w.opening.answers), "refusals": all(&w.opening.refusals), "unreachable": unreachable.collect::<Vec<_>>(), "data_refused": w.refused_with_syn})
 }
 
 fn drops(logs: &[OfDevice], d: &Drops) -> Value {

@@ -226,7 +226,9 @@ fn more(logs: &[OfDevice], w: &Why, first: &Sum) -> Vec<String> {
     let again =
         (w.syns_again > 0).then(|| format!("its SYN was sent again {}", plural(w.syns_again, "time")));
     let one = match first.stage {
-        Stage::Handshake => return opening(logs, w).into_iter().chain(again).collect(),
+        Stage::Handshake => {
+            return opening(logs, w).into_iter().chain(again).chain(unreachable(w)).collect();
+        }
         Stage::CongestionWindow | Stage::Loss if w.again > 0 => {
             let repairs = if w.repairs_ns > 0 {
                 format!(", {} in repair", duration(w.repairs_ns))
@@ -346,6 +348,19 @@ fn opening(logs: &[OfDevice], w: &Why) -> Option<String> {
         });
     }
     refusal.or_else(|| w.opening.unanswered().map(|(first, of)| times(first, of)))
+}
+
+/// Which ICMP message may have ended it, or told its program.
+fn unreachable(w: &Why) -> Option<String> {
+    let first = w.unreachable.first()?;
+    let messages = match w.unreachable.len() {
+        1 => "an ICMP message came meanwhile".to_owned(),
+        n => format!("{n} ICMP messages came meanwhile, the first"),
+    };
+    Some(format!(
+        "{messages}: {}, packet {} (of which connection is not in the log)",
+        first.what, first.packet
+    ))
 }
 
 /// What the peer's process waited for itself.
@@ -478,7 +493,7 @@ fn unknown(w: &Why) -> Vec<String> {
     let datagrams = w.is_of_datagrams();
     say(ended(End::Sent) > 0, format!("what became of {} behind this host's driver", of(End::Sent)));
     say(
-        w.peer.is_none() && !datagrams,
+        w.peer.is_none() && !datagrams && (w.connected || w.writes() > 0),
         "the other end is not in this log, or its clock cannot be related: driver, wire, the peer's stack and its application are one, until the acknowledgement".into(),
     );
     say(has(Stage::Wire), "when the card had sent a packet: driver and wire are one".into());

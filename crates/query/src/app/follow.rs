@@ -14,7 +14,7 @@ use super::connections::pairs_of;
 use super::flight::Flight;
 use super::given_on;
 use super::limits::{Held, repairs, timed_out};
-use super::nagle::Kept;
+use super::nagle::{Kept, Leaving};
 use crate::codes::EAGAIN;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
@@ -29,6 +29,8 @@ const RWND_LIMITED: i32 = 2;
 const SNDBUF_LIMITED: i32 = 3;
 /// SK_PACING_NEEDED of include/net/sock.h: TCP waits by its own timer.
 const BY_TIMER: i32 = 1;
+/// Of the contexts.
+const IN_TASK: i32 = 0;
 /// A state is written by the program that saw its segment, so soon behind it.
 const SAME_PROGRAM_NS: i64 = 100_000;
 /// A timer runs longer; a segment that is sent again sooner was asked for by one that came.
@@ -312,9 +314,23 @@ impl Sender {
                 if what == ToDevice {
                     self.departs(e);
                 }
-                let fills = self.call == Call::Inside && self.flight.has_small() && !self.small();
-                if self.flight.leaves(e, self.state.as_ref().map_or(0, |s| s.mss)) {
-                    self.kept.leaves(e.at_ns, self.called_ns.filter(|_| fills), &mut done);
+                let mss = self.state.as_ref().map_or(0, |s| s.mss);
+                let behind = self.flight.has_small();
+                let fills = self.call == Call::Inside && behind && !self.small();
+                if self.flight.leaves(e, mss) {
+                    // No segment that came ended this piece of time, and none's state will tell of it.
+                    let by_task = e.ctx == IN_TASK && self.called_ns.is_some();
+                    if behind && self.call == Call::None && by_task {
+                        self.settle(&mut done);
+                    }
+                    let leaving = Leaving {
+                        at_ns: e.at_ns,
+                        filled_ns: self.called_ns.filter(|_| fills),
+                        second: behind && e.segments <= 1 && e.size_bytes < mss,
+                        call: self.call,
+                        by_task,
+                    };
+                    self.kept.leaves(leaving, &mut done);
                 }
                 further(&mut self.left);
                 let mut top = self.left_at.get(&what).copied();
@@ -323,9 +339,8 @@ impl Sender {
             }
             Acked => {
                 further(&mut self.acked);
-                if self.flight.acknowledged(self.acked.unwrap_or(0)) {
-                    self.kept.acknowledged(e.at_ns);
-                }
+                let small = self.flight.acknowledged(self.acked.unwrap_or(0));
+                self.kept.acknowledged(e.at_ns, small);
                 if self.call == Call::Refused && self.acked.zip(self.given).is_some_and(|(a, g)| a >= g) {
                     self.call = Call::None; // the buffer is empty: it could be written
                 }
@@ -532,7 +547,8 @@ mod tests {
             // Nine of 100 bytes; after 8 ms a timer sends one more.
             for i in 0..10 {
                 let (at_ns, offset) = (MS + i + i / 9 * 8 * MS, Some(i * 100));
-                let e = AppEventRow { at_ns, size_bytes: 100, offset, segments: 1, ..AppEventRow::default() };
+                let size_bytes = 100;
+                let e = AppEventRow { at_ns, size_bytes, offset, segments: 1, ctx: 1, ..Default::default() };
                 s.crossing(Crossing::ToDevice, &e, None, None);
             }
             last(&mut s).map(|span| span.held)

@@ -15,7 +15,7 @@ use crate::codes::verdict;
 use crate::ends::CarriedByAll;
 use crate::error::{Error, Result};
 use crate::store::Store;
-use kpat_model::Crossing;
+use kpat_model::{Context, Crossing};
 use kpat_store::tables::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -56,6 +56,8 @@ struct Moments {
     calls: Vec<Call>,
     /// When, the low bits of the packet's address, which crossing; in order of time.
     passed: Vec<(i64, Option<i64>, Crossing)>,
+    /// When packets were queued by an interrupt, and so in no call.
+    by_interrupt: BTreeSet<i64>,
     reads: Vec<i64>,
     begins_unknown: bool,
     left_out: u64,
@@ -93,6 +95,8 @@ struct Way {
     /// It waited for the next hop's link address since.
     asked_ns: Option<i64>,
     queue_ns: Option<i64>,
+    /// An interrupt queued it.
+    by_interrupt: bool,
     driver_ns: Option<i64>,
     device_ns: Option<i64>,
     socket_ns: Option<i64>,
@@ -242,6 +246,8 @@ fn moments(
                     ToDevice if given_on(e) => {}
                     ToDevice | ToDriver | FromDevice | ToSocket if e.size_bytes >= 0 => {
                         m.passed.push((e.at_ns, e.tag, what));
+                        let late = what == ToDevice && e.ctx != Context::Task as i32;
+                        m.by_interrupt.extend(late.then_some(e.at_ns));
                     }
                     Recv if e.size_bytes >= 0 => m.reads.push(e.at_ns),
                     _ => {}
@@ -318,6 +324,7 @@ fn way(
     let queued = crossed(own, writer.and_then(|w| w.crossed_ns), Crossing::ToDevice);
     if let Some((at, of, _)) = queued {
         out.queue_ns = Some(at);
+        out.by_interrupt = own.by_interrupt.contains(&at);
         // Until its address is another's.
         let mine = own.passed[first(own, at + 1)..].iter().filter(|p| p.1 == of);
         let mine = mine.take_while(|p| p.2 != Crossing::ToDevice && p.0 <= fate.last_ns + APART_NS);
@@ -384,10 +391,11 @@ fn line(call: &Call, ways: &[Way], drivers: &BTreeSet<i64>, end_ns: i64) -> (Lin
     // A send buffer has room again when something leaves it.
     let waits =
         |queue_ns: i64| queue_ns - begins > AT_ONCE_NS && drivers.range(begins..queue_ns).next().is_some();
-    let first = if last.asked_ns.is_none() && last.queue_ns.is_some_and(waits) {
-        Stage::SendBuffer
-    } else {
-        Stage::Transport
+    let first = match last.queue_ns.filter(|_| last.asked_ns.is_none()) {
+        // Its call was over, and had made no packet yet: what it gave waited for more, until a task sent it.
+        Some(at) if at > call.at_ns && !last.by_interrupt => Stage::Cork,
+        Some(at) if waits(at) => Stage::SendBuffer,
+        _ => Stage::Transport,
     };
     to(first, last.asked_ns.or(last.queue_ns));
     to(Stage::Neighbour, last.asked_ns.and(last.queue_ns));
@@ -452,6 +460,13 @@ mod tests {
         assert_eq!(pieces(&[closed]), (End::Dropped, with(&[(PeerApplication, 70)])));
         let queued = Way { driver_ns: None, ..sent };
         assert_eq!(pieces(&[queued]), (End::Open, at(&[(Transport, 12), (Queue, 1000)])));
+        // The call was over before: it waited for more.
+        let corked = Way { queue_ns: Some(45), driver_ns: Some(46), ..sent };
+        assert_eq!(pieces(&[corked]), (End::Sent, at(&[(Cork, 45), (Queue, 46)])));
+        let late = Way { by_interrupt: true, ..corked };
+        assert_eq!(pieces(&[late]).1[..1], at(&[(Transport, 45)]));
+        let asked = Way { asked_ns: Some(12), ..corked };
+        assert_eq!(pieces(&[asked]).1[..2], at(&[(Transport, 12), (Neighbour, 45)]));
         // Of several the last; of none nothing is known.
         let read = Way { read_ns: Some(90), ..came };
         assert_eq!(pieces(&[read, dropped]).0, End::Read);

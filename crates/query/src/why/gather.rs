@@ -1,10 +1,12 @@
 //! One pass over what the log has of both ends: the writes with the way of their last bytes, and what held the sender back when.
 
 use super::answer::Answers;
+use super::fast::Fast;
 use super::large::Sizes;
 use super::owed::Open;
 use super::path::Stays;
 use super::queue::Queue;
+use super::taken::Taken;
 use super::threads::Did;
 use crate::abreast::Progress;
 use crate::app::connections::{Clock, Life, Lives, STAGES, is_received};
@@ -14,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::store::Store;
 use kpat_model::Crossing;
 use kpat_store::tables::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Writes that are looked at, from the first on.
 pub(super) const MOST_WRITES: usize = 1 << 18;
@@ -25,9 +27,10 @@ const BY_FQ: i32 = 2;
 const FROM_NETWORK: i32 = Crossing::FromNetwork as i32;
 /// TCP_ESTABLISHED, TCP_SYN_SENT, TCP_SYN_RECV of include/net/tcp_states.h: neither end has closed it.
 pub(super) const SYN_SENT: i32 = 2;
-const OPEN: [i32; 3] = [1, SYN_SENT, 3];
+const SYN_RECV: i32 = 3;
+const OPEN: [i32; 3] = [1, SYN_SENT, SYN_RECV];
 /// TCP_SYN_SENT, TCP_SYN_RECV, TCP_CLOSE, TCP_LISTEN, TCP_NEW_SYN_RECV: it is not, or no more.
-const UNCONNECTED: [i32; 5] = [SYN_SENT, 3, 7, 10, 12];
+const UNCONNECTED: [i32; 5] = [SYN_SENT, SYN_RECV, 7, 10, 12];
 /// Of the flags (RFC 9293, section 3.1).
 const RST: i32 = 4;
 
@@ -142,6 +145,8 @@ pub(super) struct Gathered {
     pub mss: i64,
     /// In queues between the two ends.
     pub stays: Stays,
+    /// What went with its SYN.
+    pub fast: Fast,
     /// Of what relates the two ends' clocks.
     pub bound_ns: i64,
 }
@@ -222,14 +227,18 @@ struct Calls {
     /// This kernel shows when calls begin.
     begin: bool,
     asked_ns: Option<i64>,
+    /// Of a call that is at work a part went with the SYN then: the rest waits until it is connected.
+    with_syn_ns: Option<i64>,
 }
 
 impl Calls {
-    fn pass(&mut self, what: Crossing, e: &AppEventRow, out: &mut Gathered) {
+    fn pass(&mut self, what: Crossing, e: &AppEventRow, connected: bool, out: &mut Gathered) {
         self.begin |= what == Crossing::ToTransport;
         match what {
             Crossing::Ask => self.asked_ns = Some(e.at_ns),
             Crossing::ToTransport if e.size_bytes > 0 => {
+                self.wants_since = self.with_syn_ns.take().or(self.wants_since);
+                self.with_syn_ns = Some(e.at_ns).filter(|_| !connected);
                 self.part = e.asked_bytes.is_some_and(|asked| e.size_bytes < asked);
                 self.write(e, e.at_ns, out);
             }
@@ -242,6 +251,7 @@ impl Calls {
             Crossing::Send if std::mem::take(&mut self.part) => self.wants_since = Some(e.at_ns),
             _ => {}
         }
+        self.with_syn_ns.take_if(|_| what == Crossing::Send);
     }
 
     fn write(&mut self, e: &AppEventRow, at_ns: i64, out: &mut Gathered) {
@@ -317,7 +327,7 @@ pub(super) fn gather(
                 if own {
                     let failed = sender.error.is_some_and(|error| e.size_bytes == -i64::from(error));
                     failed_ns = failed_ns.or(Some(e.at_ns).filter(|_| failed && connected));
-                    calls.pass(what, e, out);
+                    calls.pass(what, e, connected, out);
                     out.sizes.pass(what, e);
                     match (what, end) {
                         // Into the queue of a further device.
@@ -349,6 +359,7 @@ pub(super) fn gather(
                             let segments = e.segments.max(1) as u64;
                             out.again += segments;
                             out.syns_again += if connected { 0 } else { segments };
+                            out.fast.again(e.at_ns, e.offset);
                         }
                         _ => {}
                     }
@@ -382,6 +393,12 @@ pub(super) fn gather(
                     out.states += 1;
                     out.ending.observe(s);
                     connected |= s.state != SYN_SENT;
+                    out.fast.connected_ns = out.fast.connected_ns.or(connected.then_some(s.at_ns));
+                    // What went with the SYN has no crossing of its acknowledgement.
+                    let acked =
+                        sender.sent_seq.map_or(0, |seq| (s.snd_una as u32).wrapping_sub(seq as u32) as i32);
+                    let first = connected && out.acks.is_empty() && acked > 0;
+                    out.acks.extend(first.then_some((s.at_ns, i64::from(acked))));
                     out.connected |= !UNCONNECTED.contains(&s.state);
                     if let Some(start) = sender.sent_seq.filter(|_| out.connected) {
                         let end = u32::from(!WITHOUT_END.contains(&s.state));
@@ -396,6 +413,8 @@ pub(super) fn gather(
                     }
                 } else if s.state == SYN_SENT {
                     out.peer_connects = true;
+                } else if s.state == SYN_RECV {
+                    out.fast.answers(s, sender.sent_seq.filter(|_| alike));
                 } else if !UNCONNECTED.contains(&s.state) || s.tcp_flags.is_some_and(|f| f & RST != 0) {
                     let from = *untaken_from.get_or_insert(s.copied_seq as u32);
                     // The end of the stream has a number, too.
@@ -448,6 +467,7 @@ pub(super) fn gather(
             (w.at, w.again) = (life.at, life.again);
         }
     }
+    out.writes.iter_mut().for_each(|w| out.fast.place(w));
     Ok(out)
 }
 
@@ -522,28 +542,6 @@ impl Ways {
         let came = || STAGES.iter().zip(life.at).filter(|(s, _)| is_received(**s)).find_map(|(_, at)| at);
         if let Some(at) = life.again.then(came).flatten() {
             self.mended.push((at, life.offset));
-        }
-    }
-}
-
-/// What has been taken of a stream.
-#[derive(Default)]
-struct Taken {
-    to: i64,
-    /// Behind a hole.
-    pending: BTreeMap<i64, i64>,
-}
-
-impl Taken {
-    fn pass(&mut self, at_ns: i64, from: i64, to: i64, out: &mut Vec<(i64, i64)>) {
-        let kept = self.pending.entry(from).or_insert(to);
-        *kept = to.max(*kept);
-        let before = self.to;
-        while let Some(first) = self.pending.first_entry().filter(|f| *f.key() <= self.to) {
-            self.to = self.to.max(first.remove());
-        }
-        if self.to > before {
-            out.push((at_ns, self.to));
         }
     }
 }

@@ -113,7 +113,9 @@ pub(super) fn line(n: usize, g: &Gathered, far: Far) -> Line {
         l.go_on(Piece::At(Stage::Transport), sent[1]);
         l.go_on(Piece::At(Stage::Queue), sent[2]);
     }
-    let wire = match (w.again, far.is_there) {
+    let refused_ns = g.fast.refused_ns(w);
+    l.go_on(Piece::At(Stage::Handshake), refused_ns);
+    let wire = match (w.again && refused_ns.is_none(), far.is_there) {
         (true, _) => Stage::Loss,
         (false, true) => Stage::Wire,
         (false, false) => Stage::Beyond,

@@ -14,6 +14,7 @@ mod beside;
 mod datagrams;
 mod drops;
 mod end;
+mod fast;
 mod gather;
 mod large;
 mod line;
@@ -27,7 +28,9 @@ mod pause;
 mod queue;
 mod silent;
 mod sums;
+mod taken;
 mod threads;
+mod unreachable;
 
 use crate::abreast::Progress;
 pub use crate::app::connections::Host;
@@ -50,6 +53,7 @@ pub use path::PathQueue;
 pub use silent::{Silent, Until};
 use std::collections::BTreeSet;
 pub use threads::Threads;
+pub use unreachable::Unreachable;
 
 /// Where a write's last byte was, or why it was not yet further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -276,8 +280,12 @@ pub struct Why {
     pub too_large: Option<TooLarge>,
     /// What became of its SYNs; empty where the log has no packets, or where it was connected at once.
     pub opening: Opening,
+    /// What came to its host while it was not connected, and never was.
+    pub unreachable: Vec<Unreachable>,
     /// A reset answered its SYN.
     pub refused: bool,
+    /// Data that went with its SYN were not taken, but sent again when it was connected.
+    pub refused_with_syn: bool,
     /// Its handshake was over.
     pub connected: bool,
     /// How it ended, as the sender's states show it.
@@ -352,6 +360,9 @@ impl Why {
             Stage::SendBuffer if self.is_of_datagrams() => {
                 "the send buffer was full of what waited for the device; the application would have given more"
             }
+            Stage::Cork if self.is_of_datagrams() => {
+                "the datagram waited for more, as was asked (MSG_MORE, UDP_CORK)"
+            }
             Stage::PeerApplication if self.is_of_datagrams() => {
                 "what had been sent lay unread in the peer's socket, or had been read and was not yet answered, or not to the end"
             }
@@ -372,7 +383,7 @@ impl Why {
                 "the peer's receive window was full; whether its application had left data unread, its own log would tell"
             }
             Stage::Answer if self.peer.is_none() => {
-                "the peer had acknowledged all; whether it was slow to answer or the answer was long on its way, its own log would tell"
+                "the peer had acknowledged all; whether it was slow to read that or to answer, or the answer was long on its way, its own log would tell"
             }
             _ => stage.meaning(),
         };
@@ -391,7 +402,7 @@ impl Why {
             Stage::SendBuffer | Stage::Queue if self.is_of_datagrams() => "to-device, to-driver",
             Stage::Loss if self.is_of_datagrams() => "drops, calls",
             Stage::PeerApplication if self.is_of_datagrams() => "to-socket, recv",
-            Stage::Transport if self.is_of_datagrams() => "calls, to-device",
+            Stage::Transport | Stage::Cork if self.is_of_datagrams() => "calls, to-device",
             _ => stage.records(),
         }
     }
@@ -406,8 +417,12 @@ impl Why {
 
     /// Why its SYN waited for an answer.
     fn unanswered(&self) -> &'static str {
-        if self.refused {
+        if self.refused && self.opening.syns.iter().any(|o| o.reason == NO_SOCKET) {
+            "nothing listened on that port, and a reset answered its SYN"
+        } else if self.refused {
             "a reset answered its SYN"
+        } else if self.refused_with_syn && self.opening.dropped().is_none() {
+            fast::REFUSED
         } else if self.opening.is_syn_lost() {
             "its SYN was dropped on the way"
         } else if self.opening.dropped().is_some() {
@@ -425,13 +440,14 @@ impl Why {
         self.ends.iter().sum()
     }
 
-    /// It took long until it was connected.
+    /// It took long until then.
     fn opens_late(&self) -> bool {
         self.syns_again > 0 || self.first().is_some_and(|s| s.stage == Stage::Handshake)
     }
 }
 
 const TCP: i32 = 6;
+const NO_SOCKET: &str = "NO_SOCKET";
 
 /// More lines than anybody reads.
 const SLOWEST: usize = 16;
@@ -520,6 +536,9 @@ pub fn why(
             opening = opening::find(hosts, at, &sender, from, to)?;
         }
         why.opening = opening;
+        if !why.connected {
+            why.unreachable = unreachable::find(hosts[at].store, &sender, &(from..=to))?;
+        }
         why.refused |= !why.opening.refusals.is_empty() && !why.connected;
     }
     let idle = died_idle(sender.error, &why.ending);

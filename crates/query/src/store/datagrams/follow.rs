@@ -1,8 +1,9 @@
 //! What a socket's events in order of time say of its datagrams: see [`super`].
 
+use super::sends::Sends;
 use super::{Calls, DatagramCall, Datagrams, Event, Sighting};
 use crate::codes::EAGAIN;
-use crate::store::unqueued::{Skipped, Waits};
+use crate::store::unqueued::Skipped;
 use kpat_model::Crossing;
 use std::collections::{HashMap, VecDeque};
 
@@ -32,7 +33,7 @@ impl<'a> Followed<'a> {
         let over = self.gaps.partition_point(|to_ns| *to_ns <= e.at_ns);
         if over > 0 {
             self.gaps = &self.gaps[over..];
-            self.sends = Sends { unsure: true, ..Sends::default() };
+            self.sends = Sends::unsure();
             self.queue.doubt(out);
         }
         match e.what {
@@ -48,6 +49,7 @@ impl<'a> Followed<'a> {
 
     /// No event comes any more.
     pub fn over(mut self) -> Datagrams {
+        self.sends.finish(&mut self.out);
         if !self.queue.lost {
             self.out.waiting = self.queue.waiting.iter().filter_map(|w| w.place).collect();
         }
@@ -55,143 +57,17 @@ impl<'a> Followed<'a> {
     }
 }
 
-fn call(e: &Event, out: &mut Datagrams) -> u32 {
+pub(super) fn call(e: &Event, out: &mut Datagrams) -> u32 {
     let error = (e.bytes < 0).then_some(-e.bytes as i32);
     out.calls.push(DatagramCall { id: e.id, at_ns: e.at_ns, bytes: e.bytes.max(0), pid: e.pid, error });
     (out.calls.len() - 1) as u32
 }
 
-fn sighting(e: &Event, sent: bool, out: &mut Datagrams) -> u32 {
+pub(super) fn sighting(e: &Event, sent: bool, out: &mut Datagrams) -> u32 {
     let (at_ns, cpu, tag, bytes) = (e.at_ns, e.cpu, e.tag, e.bytes);
     let (unqueued, asks) = (e.unqueued, e.waits.is_some());
     out.sightings.push(Sighting { at_ns, cpu, tag, sent, bytes, unqueued, asks, calls: Calls::NotKnown });
     (out.sightings.len() - 1) as u32
-}
-
-/// What threads have sent and calls that are not yet over.
-#[derive(Default)]
-struct Sends {
-    /// Packets by thread, since its last call was over.
-    packets: HashMap<i32, Vec<u32>>,
-    /// Calls without a packet: what they gave waits for more, or went no further.
-    waiting: Vec<u32>,
-    /// Places of packets that wait for the neighbour's address, oldest first.
-    asking: VecDeque<(u32, Waits)>,
-    /// More may wait than is known.
-    unsure: bool,
-}
-
-/// Sends without a packet, of which a later packet may be. More were not sent at all.
-const MOST_WAITING: usize = 64;
-/// A neighbour keeps some hundred packets at most (`unres_qlen`); a socket may send to many.
-const MOST_ASKING: usize = 4096;
-
-impl Sends {
-    fn packet(&mut self, e: &Event, out: &mut Datagrams) {
-        let place = sighting(e, true, out);
-        match (e.waits, e.unqueued) {
-            (Some(waits), _) => {
-                if self.asking.len() == MOST_ASKING {
-                    self.asking.pop_front();
-                }
-                self.asking.push_back((place, waits));
-            }
-            (None, None) if self.has_waited(e, place, out) => return,
-            _ => {}
-        }
-        match e.pid {
-            Some(pid) if e.in_task => self.packets.entry(pid).or_default().push(place),
-            _ => self.later(e, place, out),
-        }
-    }
-
-    /// Is it one that waited for the neighbour's address? Then it is of the call that made it, whoever sends it.
-    fn has_waited(&mut self, e: &Event, place: u32, out: &mut Datagrams) -> bool {
-        let same = |(asked, waits): &(u32, Waits)| {
-            i64::from(waits.tag & 0xffff) == e.tag & 0xffff
-                && out.sightings[*asked as usize].bytes == e.bytes
-                && e.at_ns <= waits.until_ns
-        };
-        let Some((asked, _)) = self.asking.iter().rposition(same).and_then(|i| self.asking.remove(i)) else {
-            return false;
-        };
-        out.sightings[place as usize].calls = out.sightings[asked as usize].calls.clone();
-        true
-    }
-
-    /// Not by a thread that sends: by one call without a packet that has as many bytes, if there is one only.
-    fn later(&mut self, e: &Event, place: u32, out: &mut Datagrams) {
-        let fits = |c: &&u32| out.calls[**c as usize].bytes == e.bytes;
-        let mut fitting = self.waiting.iter().filter(fits);
-        if let (Some(&one), None) = (fitting.next(), fitting.next()) {
-            self.waiting.retain(|c| *c != one);
-            out.sightings[place as usize].calls = Calls::One(one);
-        }
-    }
-
-    fn over(&mut self, e: &Event, skipped: &[Skipped], out: &mut Datagrams) {
-        let Some(pid) = e.pid else { return };
-        let packets = self.packets.remove(&pid).unwrap_or_default();
-        if e.bytes < 0 {
-            return self.refused(e, &packets, skipped, out);
-        }
-        let own = call(e, out);
-        if packets.is_empty() {
-            if self.waiting.len() == MOST_WAITING {
-                self.waiting.remove(0);
-            }
-            self.waiting.push(own);
-            return;
-        }
-        let bytes = |of: &[u32]| of.iter().map(|p| out.sightings[*p as usize].bytes).sum::<i64>();
-        let once = once(&packets, out);
-        let before: i64 = self.waiting.iter().map(|c| out.calls[*c as usize].bytes).sum();
-        let whole = |bytes_sent: i64| [bytes(&packets), bytes(&once)].contains(&bytes_sent);
-        // What waited may have been released by a socket option, without a send; then this call's own may wait.
-        let released = before > 0 && whole(before);
-        let calls = match packets.len() {
-            _ if released => Calls::NotKnown,
-            _ if whole(e.bytes) => Calls::One(own),
-            1 if before > 0 && whole(before + e.bytes) => {
-                Calls::Several(self.waiting.iter().copied().chain([own]).collect())
-            }
-            _ => Calls::NotKnown,
-        };
-        self.waiting.clear();
-        self.unsure = calls.is_empty();
-        for p in packets {
-            out.sightings[p as usize].calls.clone_from(&calls);
-        }
-    }
-
-    /// The kernel made packets of it and then refused it. If something waited they may be of that; it does not wait any longer.
-    fn refused(&mut self, e: &Event, packets: &[u32], skipped: &[Skipped], out: &mut Datagrams) {
-        let Some(first) = packets.first() else { return };
-        let may_have_waited = self.unsure || !self.waiting.is_empty();
-        (self.waiting, self.unsure) = (Vec::new(), false);
-        // Nor are there bytes to tell them from those of a call before, if its end was skipped.
-        let first_ns = out.sightings[*first as usize].at_ns;
-        if may_have_waited || skipped.iter().any(|s| s.meets(first_ns, e.at_ns)) {
-            return;
-        }
-        let own = call(e, out);
-        out.calls[own as usize].bytes =
-            once(packets, out).iter().map(|p| out.sightings[*p as usize].bytes).sum();
-        for p in packets {
-            out.sightings[*p as usize].calls = Calls::One(own);
-        }
-    }
-}
-
-/// A packet that goes through one device into another is seen in both queues: of these the first.
-fn once(packets: &[u32], out: &Datagrams) -> Vec<u32> {
-    let mut once: Vec<u32> = Vec::new();
-    for p in packets {
-        if once.iter().all(|o| out.sightings[*o as usize].tag != out.sightings[*p as usize].tag) {
-            once.push(*p);
-        }
-    }
-    once
 }
 
 /// A packet that came from a device.
@@ -333,6 +209,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::unqueued::Waits;
     use Crossing::*;
 
     /// `pid`: 0: none, in a softirq.
@@ -362,7 +239,7 @@ mod tests {
         let events: Vec<Event> = rows.iter().enumerate().map(event).collect();
         let mut followed = Followed::new(&[], &[]);
         events.iter().for_each(|e| followed.event(e));
-        let d = followed.out;
+        let d = followed.over();
         let calls = |s: &Sighting| s.calls.iter().map(|c| d.calls[*c as usize].at_ns / 1000).collect();
         d.sightings.iter().map(|s| (s.tag, calls(s))).collect()
     }
@@ -418,17 +295,37 @@ mod tests {
     }
 
     #[test]
+    fn a_datagram_of_several_sends_is_of_all_of_them() {
+        let corked = [(1, Send, 10, 0, 7), (2, Send, 20, 0, 8)];
+        let with = |more: &[_]| reads(&[&corked[..], more].concat());
+        // The last is a plain one; it is released by setsockopt, then nothing, a plain send, or one that waits; through two devices.
+        assert_eq!(with(&[(3, ToDevice, 35, 1, 7), (4, Send, 5, 0, 7)]), [(1, vec![1, 2, 4])]);
+        let released = (3, ToDevice, 30, 1, 7);
+        assert_eq!(with(&[released]), [(1, vec![1, 2])]);
+        let plain = [released, (4, ToDevice, 5, 2, 7), (5, Send, 5, 0, 7)];
+        assert_eq!(with(&plain), [(1, vec![1, 2]), (2, vec![5])]);
+        let waits = [released, (4, Send, 5, 0, 7), (5, ToDevice, 12, 2, 7), (6, Send, 7, 0, 7)];
+        assert_eq!(with(&waits), [(1, vec![1, 2]), (2, vec![4, 6])]);
+        let twice = [released, (3, ToDevice, 70, 1, 7), (4, ToDevice, 30, 2, 7), (5, Send, 30, 0, 7)];
+        assert_eq!(with(&twice), [(1, vec![1, 2]), (1, vec![1, 2]), (2, vec![5])]);
+        // The next one is in the same buffer.
+        for bytes in [5, 70] {
+            let again = [released, (4, ToDevice, bytes, 1, 7), (5, Send, bytes, 0, 7)];
+            assert_eq!(with(&again), [(1, vec![1, 2]), (1, vec![5])]);
+        }
+        // As many as the send has: of which it is is not known.
+        assert_eq!(with(&[released, (4, Send, 30, 0, 7)]), [(1, vec![])]);
+        assert_eq!(with(&[(3, ToDevice, 29, 1, 7)]), [(1, vec![])]);
+    }
+
+    #[test]
     fn what_does_not_add_up_is_not_known() {
         let rows = [
             // two sends fill one datagram
             (1, Send, 10, 0, 7),
             (2, ToDevice, 30, 1, 7),
             (3, Send, 20, 0, 7),
-            // released by setsockopt, and a send; the same, and one that waits
-            (4, Send, 10, 0, 7),
-            (5, ToDevice, 10, 2, 7),
-            (6, ToDevice, 15, 3, 7),
-            (7, Send, 15, 0, 7),
+            // released by setsockopt, and one that waits, or not
             (7, Send, 10, 0, 7),
             (7, ToDevice, 10, 5, 7),
             (7, Send, 10, 0, 7),
@@ -436,7 +333,7 @@ mod tests {
             (8, ToDevice, 15, 4, 7),
             (9, Send, -105, 0, 7),
         ];
-        assert_eq!(reads(&rows), [(1, vec![1, 3]), (2, vec![]), (3, vec![]), (5, vec![]), (4, vec![])]);
+        assert_eq!(reads(&rows), [(1, vec![1, 3]), (5, vec![]), (4, vec![])]);
         // The neighbour's address was not known: sent by a softirq, when it came. One fits, then two do.
         let late = [
             (1, Send, 10, 0, 7),

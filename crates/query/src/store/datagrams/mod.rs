@@ -2,12 +2,14 @@
 //!
 //! A send makes its packets within the call, so they are by its thread, and together have its bytes; those of a call that the kernel refused
 //! are its own if nothing waited to be sent. What no device's queue had is seen where it was dropped, or began to
-//! wait for the neighbour's address (`unqueued.rs`). What does not add up is reported as unknown, as what was corked and given away otherwise than by a send. Receive calls take
+//! wait for the neighbour's address (`unqueued.rs`). A datagram that waited
+//! (`MSG_MORE`, `UDP_CORK`) is of all the sends that filled it, where it has their bytes, also if a socket option released it. What does not add up is reported as unknown. Receive calls take
 //! datagrams in the order in which they came into the socket's queue. Where a call and the queue contradict each other (one too many
 //! taken, more bytes than the datagram has, nothing there though something is), nothing is known back to when the queue was empty for sure.
 //! Rejected: the nearest call in time. A full queue is read long after.
 
 mod follow;
+mod sends;
 
 use super::Store;
 use super::times::Times;
