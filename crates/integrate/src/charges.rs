@@ -196,8 +196,10 @@ impl Charges {
             return shares_of_datagrams(takers, self.received.get(&socket).copied().unwrap_or_default());
         }
         let users = [UseKind::Read, UseKind::Write, UseKind::Open].into_iter().find_map(of);
+        let passed = of(UseKind::Passed);
         let by_bytes = |(process, u): (&u32, &Use)| {
-            let weight = u.bytes.max(1);
+            let passed = passed.and_then(|p| p.get(process)).map_or(0, |p| p.bytes);
+            let weight = u.bytes.saturating_sub(passed).max(1);
             User { process: *process, packets: weight, bytes: weight }
         };
         users.into_iter().flatten().map(by_bytes).collect()
@@ -449,6 +451,23 @@ mod tests {
         used(&mut works, 7, UseKind::Write, 3, 9999);
         let rows = found(&mut works);
         assert_eq!(rows, [(Some(50), Some(1), 667, 7), (Some(50), Some(2), 333, 3)]);
+    }
+
+    /// Two waited for what a thread read from a disk on the network, and a third part is that one's own.
+    #[test]
+    fn what_a_thread_passed_on_is_not_its() {
+        let mut works = Charges::default();
+        packet(&mut works, 7, 50, 1000, 10);
+        used(&mut works, 7, UseKind::Read, 90, 1000);
+        for (process, bytes) in [(1, 600), (2, 200)] {
+            used(&mut works, 7, UseKind::Read, process, bytes);
+            used(&mut works, 7, UseKind::Passed, 90, bytes);
+        }
+        let rows = found(&mut works);
+        assert_eq!(
+            rows,
+            [(Some(50), Some(1), 600, 6), (Some(50), Some(2), 200, 2), (Some(50), Some(90), 200, 2)]
+        );
     }
 
     /// One took ten small datagrams, another one two of four fragments each.
