@@ -199,10 +199,10 @@ impl Charges {
         let passed = of(UseKind::Passed);
         let by_bytes = |(process, u): (&u32, &Use)| {
             let passed = passed.and_then(|p| p.get(process)).map_or(0, |p| p.bytes);
-            let weight = u.bytes.saturating_sub(passed).max(1);
-            User { process: *process, packets: weight, bytes: weight }
+            let own = u.bytes.saturating_sub(passed).max(u64::from(passed == 0));
+            (own > 0).then_some(User { process: *process, packets: own, bytes: own })
         };
-        users.into_iter().flatten().map(by_bytes).collect()
+        users.into_iter().flatten().filter_map(by_bytes).collect()
     }
 
     /// Who was served on a CPU in softirqs that received packets upon a process, and how long.
@@ -449,25 +449,11 @@ mod tests {
         used(&mut works, 7, UseKind::Read, 1, 200);
         used(&mut works, 7, UseKind::Read, 2, 100);
         used(&mut works, 7, UseKind::Write, 3, 9999);
+        // a thread of the kernel, which read for the first
+        used(&mut works, 7, UseKind::Read, 90, 150);
+        used(&mut works, 7, UseKind::Passed, 90, 150);
         let rows = found(&mut works);
         assert_eq!(rows, [(Some(50), Some(1), 667, 7), (Some(50), Some(2), 333, 3)]);
-    }
-
-    /// Two waited for what a thread read from a disk on the network, and a third part is that one's own.
-    #[test]
-    fn what_a_thread_passed_on_is_not_its() {
-        let mut works = Charges::default();
-        packet(&mut works, 7, 50, 1000, 10);
-        used(&mut works, 7, UseKind::Read, 90, 1000);
-        for (process, bytes) in [(1, 600), (2, 200)] {
-            used(&mut works, 7, UseKind::Read, process, bytes);
-            used(&mut works, 7, UseKind::Passed, 90, bytes);
-        }
-        let rows = found(&mut works);
-        assert_eq!(
-            rows,
-            [(Some(50), Some(1), 600, 6), (Some(50), Some(2), 200, 2), (Some(50), Some(90), 200, 2)]
-        );
     }
 
     /// One took ten small datagrams, another one two of four fragments each.
