@@ -71,6 +71,20 @@ static __always_inline bool stays_queued(struct sk_buff *skb)
 RECV_OVER(inet_recvmsg)
 RECV_OVER(inet6_recvmsg)
 
+/*
+ * (sk, desc, actor) -> bytes or error: what the kernel takes out of a stream in no call that receives, for itself (NVMe, iSCSI) or for splice(). Not TLS', which has taken
+ * records then and not what its reader gets.
+ */
+AT("fexit/tcp_read_sock", r10_tcp_read_sock)
+{
+	struct sock *sk = (struct sock *)ctx[0];
+	s32 taken = ctx[3];
+
+	if (taken > 0 && !kread_ptr((struct inet_connection_sock___subflow *)sk, icsk_ulp_data))
+		recv_over(sk, taken, 0);
+	return 0;
+}
+
 /* (sk, skb, bytes): a read has taken a datagram; of one that looked only, what it would be with a minus sign (net/ipv4/udp.c) */
 AT("fentry/skb_consume_udp", f10_skb_consume_udp)
 {

@@ -241,7 +241,8 @@ static __noinline int announce_socket(struct sock *sk, u64 cookie, u32 slot)
 	r->uid = sk_read(sk, sk_uid.val);
 	/* sk_err is set before TCP leaves its last state (tcp_reset() of net/ipv4/tcp_input.c, tcp_write_err() of tcp_timer.c) */
 	commit_word(r, KP_SOCKET | (sizeof(*r) / KP_SLOT) << 8 | (u64)((r->family == AF_INET6) | (sk_read(sk, sk_err) & 0x7f) << 1) << 16 |
-			       (u64)sk_read(sk, __sk_common.skc_state) << 24 | cookie << 32);
+			       (u64)(sk_read(sk, __sk_common.skc_state) | (!above_it && kread_bit((struct sock___app *)sk, sk_kern_sock) ? KP_SOCKET_KERNELS : 0)) << 24 |
+			       cookie << 32);
 	return 0;
 }
 

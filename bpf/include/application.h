@@ -38,11 +38,13 @@ struct kp_crossing {
 };
 
 /* A socket as first seen, and again when it is known better: an event's `sock` is the low half of its cookie. */
+#define KP_SOCKET_KERNELS 0x80u
+
 struct kp_socket {
 	u8 kind;
 	u8 slots;
 	u8 what; /* bit 0: addresses are IPv6; bits 1-7: its pending error, as a number of errno(3) */
-	u8 state;
+	u8 state; /* with KP_SOCKET_KERNELS: it is the kernel's own */
 	u32 sock;
 	u64 ts;
 	u64 cookie;

@@ -10,7 +10,7 @@ from tests.connection import PATH
 from tests.place import begun, own, sh
 
 HERE, THERE, PORT, DELAY_MS, WAIT_MS = "10.94.0.1", "10.94.0.2", 7630, 20, 10
-# The clock that a program reads is up to a few microseconds behind the one of the records.
+# A program's clock is read on one CPU and a record's on another, microseconds apart: 4 of them were seen, why is not known.
 CLOCK_NS = 20_000
 SERVE = f"""
 import socket, threading

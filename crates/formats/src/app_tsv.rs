@@ -148,7 +148,7 @@ fn socket(
         writeln!(out, "{at_ns}\t{id}\tsocket{}{no_state}", "\t".repeat(BEFORE_STATE - 3))?;
         return Ok(());
     };
-    let comm = s.pid.and_then(|p| store.process(p, at_ns)).map_or("", |p| p.comm.as_str());
+    let comm = store.socket_process(s).unwrap_or_default();
     writeln!(
         out,
         "{at_ns}\t{id}\tsocket\t\t{}\t{}\t\t\t\t\t\t{}\t{}\t{}\t\t{no_state}",

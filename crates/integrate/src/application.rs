@@ -211,6 +211,8 @@ pub(super) fn pass(log: &Log, dir: &Path) -> Result<Passed> {
         // Of a direction in which nothing went, where it would have begun.
         s.row.sent_seq = s.sent.first.or(s.unsent).map(i64::from);
         s.row.received_seq = s.received.first.or(s.unreceived).map(i64::from);
+        // Who used it first is one of many.
+        s.row.pid = s.row.pid.filter(|_| s.row.kernels == 0);
         s.row
     };
     let mut rows: Vec<SocketRow> = sockets.into_values().map(row).collect();

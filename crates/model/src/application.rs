@@ -82,6 +82,8 @@ pub struct SocketRecord {
     pub protocol: u16,
     /// TCP_* state (`include/net/tcp_states.h`).
     pub state: u8,
+    /// The kernel's own, which no process opened (NFS, SMB).
+    pub kernels: bool,
     /// Thread that was running, 0: none.
     pub pid: u32,
     pub port: u16,

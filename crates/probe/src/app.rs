@@ -114,6 +114,7 @@ pub const SOURCES: &[Source] = &[
     },
     over("r10_inet_recvmsg", "inet_recvmsg", Crossing::Recv, "sock_recv_length"),
     over("r10_inet6_recvmsg", "inet6_recvmsg", Crossing::Recv, "sock_recv_length"),
+    Source { protocols: TCP, ..over("r10_tcp_read_sock", "tcp_read_sock", Crossing::Recv, "") },
     point("t11_tcp_retransmit_skb", "tcp_retransmit_skb", Crossing::Retransmit, TCP),
     note("note_refused", "udp_fail_queue_rcv_skb"),
     note("note_state", "inet_sock_set_state"),

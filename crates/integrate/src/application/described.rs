@@ -36,6 +36,7 @@ pub(super) fn describe(row: &mut SocketRow, r: &SocketRecord) {
     if end > 0 {
         row.congestion = Some(String::from_utf8_lossy(&r.congestion[..end]).into_owned());
     }
+    row.kernels |= i32::from(r.kernels);
     if row.pid.is_none() && r.pid != 0 {
         row.pid = Some(r.pid as i32);
     }

@@ -119,10 +119,9 @@ fn end(logs: &[Log], p: &Pair, side: usize) -> String {
     let e = &p.ends[side];
     let l = &logs[e.host];
     let (own, _) = app::ends(&e.socket);
-    let process = e.socket.pid.and_then(|pid| l.log.process(pid, e.socket.last_ns));
     let mut text = own;
-    if let Some(p) = process {
-        text += &format!(" {}", clean(&p.comm));
+    if let Some(process) = l.log.socket_process(&e.socket) {
+        text += &format!(" {}", clean(process));
     }
     if !l.name.is_empty() {
         text += &format!(" on {}", clean(&l.name));
@@ -371,7 +370,7 @@ fn as_json(logs: &[Log], c: &Connection, limits: &Held) -> Value {
         json!({
             "host": e.host, "socket_id": s.socket_id, "local_addr": s.local_addr, "local_port": s.local_port,
             "peer_addr": s.peer_addr, "peer_port": s.peer_port, "pid": s.pid,
-            "process": s.pid.and_then(|p| logs[e.host].log.process(p, s.last_ns)).map(|p| p.comm.clone()),
+            "process": logs[e.host].log.socket_process(s),
         })
     };
     let way = |n: usize| {

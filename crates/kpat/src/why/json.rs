@@ -15,7 +15,7 @@ fn end(of: &OfDevice, s: &SocketRow) -> Value {
         "device": if of.name.is_empty() { None } else { Some(&of.name) },
         "socket_id": s.socket_id, "local_addr": s.local_addr, "local_port": s.local_port, "peer_addr": s.peer_addr,
         "peer_port": s.peer_port, "pid": s.pid, "tgid": process.map(|p| p.tgid),
-        "process": process.map(|p| p.comm.clone()),
+        "process": of.log.socket_process(s),
     })
 }
 

@@ -200,6 +200,7 @@ fn ends(logs: &[OfDevice], w: &Why) -> String {
     let user = |at: usize, s: &SocketRow| {
         let of = &logs[at];
         let process = s.pid.map(|p| of.log.process_name(p, s.last_ns)).filter(|name| !name.is_empty());
+        let process = process.or_else(|| of.log.socket_process(s).map(str::to_owned));
         let listener = || of.log.listener_of(s).ok().flatten();
         let process = process.or_else(|| {
             let l = listener()?;

@@ -255,6 +255,9 @@ fn compile(text: &str) -> Result<Vec<pcap::Instruction>, filter::Error> {
     pcap::compile(text, pcap::RAW_IP).map_err(|why| filter::Error::Syntax { text: text.to_string(), why })
 }
 
+/// KP_SOCKET_KERNELS of the kernel side.
+const KERNELS: u8 = 0x80;
+
 fn decode(r: &wire::Socket) -> SocketRecord {
     let whole = SocketRecord {
         at: BootNs(r.ts as i64),
@@ -263,7 +266,8 @@ fn decode(r: &wire::Socket) -> SocketRecord {
         netns: r.netns,
         version: if r.what & 1 != 0 { 6 } else { 4 },
         protocol: r.protocol,
-        state: r.state,
+        state: r.state & !KERNELS,
+        kernels: r.state & KERNELS != 0,
         pid: r.pid,
         port: r.port,
         peer_port: r.peer_port,

@@ -65,7 +65,8 @@ pub fn had_no_port(s: &SocketRow) -> bool {
 
 /// A socket of TCP that a process connects, or has connected, and of which no segment is in the log.
 pub(super) fn was_never_seen_to_send(s: &SocketRow) -> bool {
-    let connects = s.proto == TCP && s.pid.is_some() && s.peer_port != 0 && s.mptcp_socket.is_none();
+    let connects =
+        s.proto == TCP && (s.pid.is_some() || s.kernels != 0) && s.peer_port != 0 && s.mptcp_socket.is_none();
     connects && s.sent_seq.is_none()
 }
 

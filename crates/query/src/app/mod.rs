@@ -230,8 +230,7 @@ pub fn traffic(store: &Store, only: &[i64], progress: Progress<'_>) -> Result<Ve
     let complete = store.table::<TcpStateRow>()?.rows() > 0 && lost(store)? == 0;
     let one = |socket: SocketRow| {
         let o = open.remove(&socket.socket_id).unwrap_or_default();
-        let process_of =
-            |s: &SocketRow| s.pid.and_then(|p| store.process(p, s.last_ns)).map(|p| p.comm.clone());
+        let process_of = |s: &SocketRow| store.socket_process(s).map(str::to_owned);
         let process = process_of(&socket);
         let listener = store.listener_of(&socket)?.map(|l| {
             let process = process_of(&l);

@@ -183,7 +183,7 @@ pub fn sums(store: &Store, by: By, progress: Progress<'_>) -> Result<Vec<Sums>> 
 
 /// Who used it, or who listens where it came to.
 fn process(store: &Store, s: &SocketRow) -> Result<Option<String>> {
-    let of = |s: &SocketRow| s.pid.and_then(|p| store.process(p, s.last_ns)).map(|p| p.comm.clone());
+    let of = |s: &SocketRow| store.socket_process(s).map(str::to_owned);
     Ok(match of(s) {
         Some(name) => Some(name),
         None => store.listener_of(s)?.and_then(|l| of(&l)),

@@ -349,7 +349,7 @@ impl Open {
     }
 
     fn described(&self, store: &Store, sockets: &[SocketRow], at_ns: i64) -> Connection {
-        let process = |s: &SocketRow| s.pid.and_then(|p| store.process(p, s.last_ns)).map(|p| p.comm.clone());
+        let process = |s: &SocketRow| store.socket_process(s).map(str::to_owned);
         let end = |own: Option<usize>, other: Option<usize>| match (own, other) {
             (Some(i), _) => {
                 let s = &sockets[i];

@@ -77,7 +77,7 @@ impl Store {
 
     /// The end of a datagram of so many bytes.
     fn end_of(&self, socket: &SocketRow, bytes: i64, calls: Vec<BytesOfCall>) -> CarriedBy {
-        let process = socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
+        let process = self.socket_process(socket).map(str::to_owned);
         let missing_bytes = bytes - calls.iter().map(|c| c.carried_bytes).sum::<i64>();
         CarriedBy { socket: socket.clone(), process, offset: None, calls, missing_bytes }
     }

@@ -240,7 +240,7 @@ impl Store {
         what: Crossing,
         until_ns: i64,
     ) -> Result<CarriedBy> {
-        let process = socket.pid.and_then(|p| self.process(p, socket.last_ns)).map(|p| p.comm.clone());
+        let process = self.socket_process(socket).map(str::to_owned);
         let mut out = CarriedBy {
             socket: socket.clone(),
             process,

@@ -102,7 +102,7 @@ impl Sockets {
     /// The listener to which a connection came that no process has used: the one with its address, else one for all addresses. `None`: a process has used it,
     /// or the log has no listener of which a process is known, or those of several.
     pub fn listener(&self, s: &SocketRow) -> Option<&SocketRow> {
-        if s.proto != TCP || s.pid.is_some() || s.peer_port == 0 {
+        if s.proto != TCP || s.pid.is_some() || s.kernels != 0 || s.peer_port == 0 {
             return None;
         }
         let there = self.by_port.get(&(s.netns, s.local_port))?.iter().map(|i| &self.rows[*i as usize]);
@@ -134,6 +134,14 @@ impl Store {
         let sockets = Arc::new(Sockets::new(self.all()?));
         *known = Some(Arc::clone(&sockets));
         Ok(sockets)
+    }
+
+    /// What the process is called that used this socket first.
+    pub fn socket_process(&self, s: &SocketRow) -> Option<&str> {
+        if s.kernels != 0 {
+            return Some("kernel");
+        }
+        self.process(s.pid?, s.last_ns).map(|p| p.comm.as_str())
     }
 
     /// The listener to which this connection came, if no process has used it: it is in that one's accept queue, or was taken and left.

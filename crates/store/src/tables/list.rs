@@ -235,7 +235,8 @@ table! { SOCKET, SocketRow, "socket", 16384,
     peer_addr: Option<String>, Dict, "", "", "none, or left out", "The other side's address, as `local_addr`.";
     peer_port: i32, Dict, "", "", "", "The other side's port, 0: none.";
     congestion: Option<String>, Dict, "", "", "not TCP", "Congestion control as last seen.";
-    pid: Option<i32>, Dict, "", "", "not known", "Thread that used it first; of a listener that was there before the recording, the process that held it then.";
+    kernels: i32, Dict, "", "", "", "1: the kernel's own, which no process opened (NFS, SMB); whoever waits for it, and threads of the kernel, use it.";
+    pid: Option<i32>, Dict, "", "", "not known, or the kernel's own", "Thread that used it first; of a listener that was there before the recording, the process that held it then.";
     mptcp_socket: Option<i64>, Delta, "", "", "no connection of MPTCP", "MPTCP: the socket whose packets this connection of TCP has, and whose process alone uses it.";
     error: Option<i32>, Dict, "code", "", "none", "TCP: the error with which the kernel ended it, a number of errno(3): refused, reset, timed out, unreachable.";
     events: i64, Delta, "", "", "", "Its rows in `app_event`.";
