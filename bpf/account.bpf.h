@@ -180,10 +180,6 @@ struct account {
 	u64 asks_by; /* of what is asked there (datagrams.bpf.h), */
 	u64 answers_as; /* and in which role it is sent */
 	u64 took_at; /* the socket at which the task that runs took a message last, since it was switched to; 0: at none */
-	struct kp_sample threads; /* a sample waits until it is known for whom this thread works (woken.bpf.h), */
-	u32 threads_held; /* if this says so */
-	u32 pends; /* that is not known: BY_ITEM, BY_MESSAGE */
-	u64 woke; /* the process to which it gave something last, before it was done with what it took */
 	struct owner owner[OWNERS];
 	struct sum sum[SUMS];
 	struct use_sum use_sum[USE_SUMS];

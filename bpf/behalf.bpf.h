@@ -5,12 +5,12 @@
  * process was remembered.
  *
  * A work item is whose task queued it, or whose block request was completed by what queued it; queued twice before it was executed, it is the first one's. One
- * that a timer or an interrupt queues is for whom it wakes (woken.bpf.h).
+ * that a timer queues is nobody's.
  */
 #ifndef KPAT_BEHALF_H
 #define KPAT_BEHALF_H
 
-#include "woken.bpf.h"
+#include "running.bpf.h"
 
 struct bio;
 struct block_device;
@@ -34,7 +34,6 @@ struct address_space {
 OWNERS_OF(bio_owners, 16384);
 OWNERS_OF(inode_owners, 16384);
 OWNERS_OF(item_owners, 16384);
-OWNERS_OF(item_askers, 16384); /* who queued it last, once it is executed, too */
 
 /* Who asks, where a task does: itself, or whom it works for. */
 static __always_inline u32 who_asks(struct account *a)
@@ -92,13 +91,6 @@ int work_block_rq_complete(u64 *ctx)
 		return 0;
 	if (kread_ptr((struct request *)ctx[0], part))
 		a->h.requests++;
-	if (asked_by_nobody(a)) {
-		bio = kread_ptr((struct request *)ctx[0], bio);
-		who = bpf_map_lookup_elem(&bio_owners, &bio);
-		if (who)
-			worked_for(a, *who);
-		return 0;
-	}
 	if (!(top_is(a, HARDIRQ) || top_is(a, SOFTIRQ + BLOCK)))
 		return 0;
 	border(a);
@@ -159,7 +151,7 @@ int work_workqueue_queue_work(u64 *ctx)
 {
 	struct account *a = this_account();
 	u64 item = ctx[2];
-	u32 who = 0, *asked;
+	u32 who = 0;
 
 	if (!a)
 		return 0;
@@ -167,17 +159,10 @@ int work_workqueue_queue_work(u64 *ctx)
 		who = block_of(a)->open ? block_of(a)->owner : 0;
 	else if (a->mode != KP_WORK_THREAD || a->serving)
 		who = who_asks(a);
-	else if (asked_by_nobody(a) && has_taken(a)) {
-		asked = bpf_map_lookup_elem(&item_askers, &item);
-		who = asked ? *asked : 0;
-		worked_for(a, who);
-	}
-	if (who) {
+	if (who)
 		bpf_map_update_elem(&item_owners, &item, &who, BPF_ANY);
-		bpf_map_update_elem(&item_askers, &item, &who, BPF_ANY);
-	} else {
+	else
 		bpf_map_delete_elem(&item_owners, &item);
-	}
 	return 0;
 }
 
@@ -194,8 +179,6 @@ PAIR("raw_tp/workqueue_execute_start", work_workqueue_execute_start, AT_ITEM)
 	serve(a, who ? *who : 0, KP_FOR_ITEM);
 	if (who)
 		bpf_map_delete_elem(&item_owners, &item);
-	else
-		asks_nobody(a, BY_ITEM);
 	return 0;
 }
 
@@ -203,11 +186,8 @@ PAIR("raw_tp/workqueue_execute_end", work_workqueue_execute_end, AT_ITEM_END)
 {
 	struct account *a = this_account();
 
-	if (!no_frames(a) || !at_task(a) || a->mode != KP_WORK_THREAD)
-		return 0;
-	serve(a, 0, 0);
-	if (a->pends)
-		asks_nobody(a, 0);
+	if (no_frames(a) && at_task(a) && a->mode == KP_WORK_THREAD)
+		serve(a, 0, 0);
 	return 0;
 }
 

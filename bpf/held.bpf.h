@@ -47,30 +47,4 @@ __noinline int release(struct account *a, u64 socket, u32 purpose, u32 drawn)
 	return 0;
 }
 
-/* The thread's sample that waits is of work for this process; 0: for itself. */
-__noinline int release_threads(struct account *a, u32 process)
-{
-	u32 purpose = process ? KP_FOR_ITEM : KP_FOR_ITSELF;
-	struct kp_ring_ctl *ctl = ring_ctl();
-	struct kp_sample *r;
-
-	if (!a || !ctl || !a->threads_held)
-		return 0;
-	r = is_wanted(a, purpose, process) ? ring_reserve(ctl, sizeof(*r)) : NULL;
-	if (r) {
-		r->h.ts = a->threads.h.ts;
-		r->kernel = a->threads.kernel;
-		r->user = 0;
-		r->socket = process;
-		r->process = a->threads.process;
-		r->busy = a->threads.busy;
-		r->purpose = purpose;
-		r->flags = a->threads.flags;
-		r->periods = a->threads.periods;
-		ring_commit(&r->h, KP_SAMPLE, sizeof(*r), 0, a->threads.h.pid);
-	}
-	store_once(&a->threads_held, 0); /* not before: another sample may come at any time */
-	return 0;
-}
-
 #endif

@@ -80,7 +80,7 @@ static __always_inline void pair_goes_on(struct account *a, u32 pid)
 		__sync_fetch_and_add(&tasks_between, -1);
 }
 
-enum { AT_READ = 1, AT_WRITE, AT_READY, AT_COPY, AT_STATE, AT_FORK, AT_EXEC, AT_SIGNAL, AT_BIO, AT_SPLIT, AT_DIRTY, AT_INODE, AT_INODE_END, AT_ITEM, AT_ITEM_END, AT_TAKEN };
+enum { AT_READ = 1, AT_WRITE, AT_READY, AT_COPY, AT_STATE, AT_FORK, AT_EXEC, AT_SIGNAL, AT_BIO, AT_SPLIT, AT_DIRTY, AT_INODE, AT_INODE_END, AT_ITEM, AT_ITEM_END };
 
 /* The two programs of a tracepoint at which tasks may be preempted, before what they do. The second one is loaded and attached where `in_pairs`, behind the first: by its name (crates/probe/src/plan/points.rs). */
 #define PAIR(section, program, event)                           \

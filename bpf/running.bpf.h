@@ -13,7 +13,6 @@
 
 #include "children.bpf.h"
 #include "pairs.bpf.h"
-#include "held.bpf.h"
 
 static __always_inline void put_mode(struct account *a, u32 mode, u64 times)
 {
@@ -42,8 +41,6 @@ __noinline int put_task(struct account *a)
 		count_handed(a);
 	if (a->child && !a->serving)
 		count_child(a);
-	if (a->threads_held)
-		release_threads(a, 0);
 	put_mode(a, KP_WORK_USER, 0);
 	put_mode(a, KP_WORK_KERNEL, take(&a->calls));
 	put_mode(a, KP_WORK_IDLE, 0);
@@ -84,8 +81,6 @@ static __always_inline void runs(struct account *a, struct task_struct *task)
 	a->took_at = 0;
 	a->serving = 0;
 	a->since = 0;
-	a->pends = 0;
-	a->woke = 0;
 	a->handed = state & HANDED;
 	a->child = state & CHILD;
 	if (state & SERVES) {

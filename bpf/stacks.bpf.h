@@ -214,17 +214,6 @@ int sample_clock(struct pt_regs *ctx)
 		a->held_for = purpose != KP_FOR_UNKNOWN ? HELD_FOR_PART : a->came ? HELD_FOR_PACKET : HELD_FOR_SOFTIRQ;
 		return 0;
 	}
-	if (!top && busy == KP_WORK_THREAD && purpose == KP_FOR_ITSELF && a->pends && !a->threads_held) {
-		a->threads.h.ts = now;
-		a->threads.h.pid = a->victim == KP_OTHERS ? 0 : (u32)id;
-		a->threads.kernel = kernel;
-		a->threads.process = a->victim;
-		a->threads.busy = busy;
-		a->threads.flags = flags;
-		a->threads.periods = a->periods;
-		a->threads_held = 1;
-		return 0;
-	}
 	if (purpose == KP_FOR_UNKNOWN)
 		flags |= KP_SAMPLE_OPEN;
 	r = ring_reserve(ctl, sizeof(*r));

@@ -87,8 +87,6 @@ static __always_inline int read_from(struct sock *sk, int bytes, u64 flags)
 
 	if (!no_frames(a) || !at_task(a) || bytes < 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || is_unix((void *)sk))
 		return 0;
-	if (a->mode == KP_WORK_THREAD && of_internet((void *)sk) && ((struct sock___subflow *)sk)->sk_protocol == IPPROTO_TCP)
-		return 0; /* work_tcp_rcv_space_adjust() */
 	stream = ((struct sock___receives *)sk)->sk_type == SOCK_STREAM;
 	if (stream && !bytes)
 		return turns_elsewhere(a);
@@ -169,52 +167,6 @@ int work_sock_def_readable(u64 *ctx)
 PAIR("tp_btf/sock_recv_length", work_sock_recv_length, AT_READ)
 {
 	return read_from((struct sock *)ctx[0], ctx[1], ctx[2]);
-}
-
-/* By a connection's number: up to where a kernel thread had taken its bytes. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, u64);
-	__type(value, u32);
-} taken_to SEC(".maps");
-
-struct tcp_sock___taken {
-	u32 copied_seq;
-} __core;
-
-/* A kernel thread took bytes of a stream, in a call that receives or in none (tcp_read_sock()). */
-static __noinline int thread_takes_of(u64 sk, u64 socket)
-{
-	struct account *a = this_account();
-	u32 to = kread((struct tcp_sock___taken *)sk, copied_seq), *before;
-	u64 bytes = 0;
-	struct ends e;
-
-	if (!a)
-		return 0;
-	before = bpf_map_lookup_elem(&taken_to, &socket);
-	if (before)
-		bytes = to - *before;
-	if (bytes > 1 << 30)
-		bytes = 0;
-	if (!before || bytes)
-		bpf_map_update_elem(&taken_to, &socket, &to, BPF_ANY);
-	if (use(a, socket, KP_USE_READ, bytes))
-		connected(sk, socket);
-	if (!bytes)
-		return 0;
-	return thread_takes(a, socket, bytes, ends_of((void *)sk, &e) && role_of(&e) == IS_CLIENT);
-}
-
-PAIR("tp_btf/tcp_rcv_space_adjust", work_tcp_rcv_space_adjust, AT_TAKEN)
-{
-	struct sock *sk = (struct sock *)ctx[0];
-	struct account *a = this_account();
-
-	if (!at_task(a) || a->mode != KP_WORK_THREAD)
-		return 0;
-	return thread_takes_of((u64)sk, cookie_of(sk));
 }
 
 PAIR("tp_btf/sock_send_length", work_sock_send_length, AT_WRITE)

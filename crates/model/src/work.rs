@@ -34,7 +34,7 @@ code_type! {
         Block = 7, "block", "The process that asked for the block request.", "";
         Client = 8, "client", "The task that ran, since it took a message of another process: that one.", "";
         Answer = 9, "answered", "A packet because of which the kernel sent another by itself: ping, ARP, a refused connection, a next hop's address that is not known yet.", "";
-        Item = 10, "work item", "The process that queued the work item which a kernel thread executes, as those of loop devices; or to which a kernel thread gave what it waited for, by waking it or with its block request, where nobody is known to have asked the thread (NFS, SMB, NVMe over TCP).", "";
+        Item = 10, "work item", "The process that queued the work item which a kernel thread executes, as those of loop devices.", "";
         Asker = 11, "client, if it is a server", "As client, if that process took an answer of it ([`UseKind::Answer`]), else as itself. In logs only: tables have one of the two.", "";
         Remote = 12, "client on another host", "The task that ran, since it took a message of another host ([`Peer`]); if it wrote to that socket, else as itself. In logs only: tables have client, without a process, or itself.", "";
         Handed = 13, "client, handed on", "The task that ran, handed work by another thread of its process, until it wrote to this client. In logs a part of itself, and subject to what is said of [`Purpose::Asker`].", "";
@@ -82,7 +82,6 @@ code_type! {
         Take = 5, "take", "It took a datagram: all of it, and nobody else did.", "";
         Answer = 4, "answer", "It took an answer of the process whose number is in the place of the socket: that one is its server.", "";
         Made = 6, "made", "It made the process whose number is in the place of the socket while it worked for a client, which that one's work is for, too.", "";
-        Passed = 7, "passed on", "A kernel thread: of what it read this was for the process that it woke, which is among those that read.", "";
     }
 }
 

@@ -116,7 +116,6 @@ pub mod use_kind {
     pub const USE_TAKE: u32 = 5;
     pub const USE_ANSWER: u32 = 4;
     pub const USE_MADE: u32 = 6;
-    pub const USE_PASSED: u32 = 7;
 }
 pub mod rule_kind {
     pub const RULE_COMM: u32 = 1;

@@ -434,7 +434,7 @@ impl Default for Resources {
 }
 
 /// Tracepoints of the kernel side that only one of them needs.
-const OF_PACKETS: [&str; 18] = [
+const OF_PACKETS: [&str; 17] = [
     "sock_def_readable",
     "inet_recvmsg",
     "inet6_recvmsg",
@@ -451,7 +451,6 @@ const OF_PACKETS: [&str; 18] = [
     "sk_data_ready",
     "tcp_probe",
     "sock_recv_length",
-    "tcp_rcv_space_adjust",
     "inet_sock_set_state",
 ];
 const OF_BLOCKS: [&str; 9] = [
