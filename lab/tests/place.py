@@ -90,9 +90,9 @@ class Inside:
         print("\n".join(line for line in said.splitlines() if self.marked in line), flush=True)
 
 
-def own(case: unittest.TestCase, name: str, namespaces: str, keep: str | None = None) -> list[str]:
+def own(case: unittest.TestCase, name: str, namespaces: str | list[str], keep: str | None = None) -> list[str]:
     """Gives the test a `stack` of what is undone at its end and a folder `dir` (`keep`: this one, which stays), and returns one namespace
-    for each letter of `namespaces`."""
+    for each letter or word of `namespaces`."""
     case.stack = contextlib.ExitStack()
     case.addCleanup(case.stack.close)
     case.dir = Path(keep or case.stack.enter_context(tempfile.TemporaryDirectory(prefix=f"kpat-{name}-")))
