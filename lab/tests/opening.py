@@ -181,7 +181,7 @@ class Opening(unittest.TestCase):
             opening = why["opening"]
             dropped = lambda kind: [o for o in opening[kind] if o["drops"]]
             times = lambda kind: sum(o["drops"] for o in dropped(kind))
-            print(f"opening: {port}: {connect}; {[(k, [(o['packet_id'], o['verdict'], o['drop_reason']) for o in v]) for k, v in opening.items() if v]}; "
+            print(f"opening: {port}: {connect}; {[(k, [(o['packet_id'], o['verdict'], o['drop_reason']) for o in v]) for k in ('syns', 'answers', 'refusals') if (v := opening[k])]}; "
                   f"{[s['meaning'] for s in why['stages'] if s['stage'] == 'handshake']}", file=sys.stderr, flush=True)
             self.assertEqual(why["first"], "handshake", f"port {port}")
             self.assertEqual(times("answers"), answers, f"port {port}")
