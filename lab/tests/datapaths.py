@@ -171,8 +171,7 @@ class Datapaths(unittest.TestCase):
     def made(self, ways: dict) -> dict:
         """By name: the namespaces, the address and the ports of each way that this kernel has."""
         self.kpat = os.path.abspath(play.kpat_path())
-        hosts = {name: sorted(set(re.findall(r"^(\w):|(?<= )([a-z])\d", lines, re.M))) for name, (lines, _) in ways.items()}
-        hosts = {name: sorted({a or b for a, b in found} & set("crshx")) for name, found in hosts.items()}
+        hosts = {name: sorted(set(re.findall(r"(?:^|(?<= ))([crshx])(?=:|\d)", lines, re.M))) for name, (lines, _) in ways.items()}
         namespaces = iter(own(self, "dp", [f"{k}{x}" for k, name in enumerate(ways) for x in hosts[name]]))
         places, lacking = {}, []
         for k, (name, (lines, to)) in enumerate(ways.items()):
@@ -197,9 +196,10 @@ class Datapaths(unittest.TestCase):
     def carried_out(self, line: str, ns: dict, values: dict) -> None:
         """`cable`, and the names of both its ends, which begin with their host's; or a host and a line for its shell."""
         if line.startswith("cable "):
-            a, b = ([dev, "netns", ns[dev[0]], "address", f"02:00:00:00:{ord(dev[0]):02x}:{dev[1:]}"] for dev in line.split()[1:])
+            devices = line.split()[1:]
+            a, b = ([dev, "netns", ns[dev[0]], "address", f"02:00:00:00:{ord(dev[0]):02x}:{dev[1:]}"] for dev in devices)
             sh("ip", "link", "add", *a, "type", "veth", "peer", "name", *b)
-            for dev in line.split()[1:]:
+            for dev in devices:
                 sh("ip", "-n", ns[dev[0]], "link", "set", dev, "up")
             return
         where, words = line.split(": ", 1)

@@ -79,7 +79,7 @@ def counted() -> dict:
 def in_guest(out: Path) -> int:
     cache.run(["modprobe", "-a", "veth", "null_blk", "nvmet", "nvmet-tcp", "nvme-tcp"], "a disk over TCP")
     with contextlib.ExitStack() as stack:
-        for ns, dev, address in (("target", "t0", TARGET), ("initiator", "i0", INITIATOR)):
+        for ns in ("target", "initiator"):
             sh("ip", "netns", "add", ns)
         sh("ip", "link", "add", "t0", "netns", "target", "type", "veth", "peer", "name", "i0", "netns", "initiator")
         for ns, dev, address in (("target", "t0", TARGET), ("initiator", "i0", INITIATOR)):
